@@ -1,35 +1,33 @@
-# The image of the manager: one static program, what it needs to check the certificates of
-# public authorities by, and nothing else. It runs as a number, on a read-only root, and
-# writes no file.
+# The image of the manager contains one static program and the certificates of public authorities.
+# It runs as a numeric user, needs no writable root file system, and writes no file.
 #
-#   make image                  the first stage, with a program that is built on this machine
-#                               (.ci/image): no Go image is needed, and no registry
-#   docker build -t NAME .      all from source, in containers; needs BuildKit, whose caches
-#                               keep modules and what was compiled from one build to the next
+#   make image                  puts a program that is built on this machine into the first stage
+#                               (.ci/image). It needs neither an image with Go nor a registry.
+#   docker build -t NAME .      compiles the program in a container. It needs BuildKit, whose
+#                               caches keep modules and compiled code between builds.
 #   DOCKER_BUILDKIT=0 docker build -t NAME --target layers .
-#                               the same without BuildKit; layers keep the modules
+#                               does the same without BuildKit. Layers keep the modules.
 #
-# CI builds the first, as a registry has to answer for the others.
+# CI only runs the first command, because the others pull the image with Go from a registry.
 #
 # Arguments:
-#   BASE     what the image stands on: scratch (the default, which no registry has to
-#            answer for), or the name of a distroless static image
-#   GOLANG   the image with Go to build in
-#   VERSION  what the program and the label org.opencontainers.image.version say
+#   BASE     the base image: scratch (the default, which is not pulled), or the name of a
+#            distroless static image
+#   GOLANG   the image with Go, in which the program is compiled
+#   VERSION  the version that the program and the label org.opencontainers.image.version show
 #
-# The legacy builder builds all stages that stand before its target, so what needs BuildKit
-# is last.
+# The legacy builder builds all stages before its target. So the stages that need BuildKit are last.
 ARG BASE=scratch
 ARG GOLANG=golang:1.26.8
 
 FROM ${BASE} AS base
 ARG VERSION=dev
 LABEL org.opencontainers.image.title="Rulefleet" \
-      org.opencontainers.image.description="Keeps the Prometheus alert rules of a fleet of Kubernetes clusters" \
+      org.opencontainers.image.description="Manages the Prometheus alert rules of a fleet of Kubernetes clusters from one hub" \
       org.opencontainers.image.source="https://github.com/rulefleet/rulefleet" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
-# By number: Kubernetes can't tell whether a name is root (runAsNonRoot).
+# A number, because Kubernetes cannot check that a user name is not root (runAsNonRoot).
 USER 65532:65532
 ENTRYPOINT ["/rulefleet-manager"]
 

@@ -2,13 +2,13 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-# Steps are timed, and the go command uses every core by itself.
+# Targets run one after the other, so that the time of each step is meaningful. The go command uses all cores anyway.
 .NOTPARALLEL:
 
-# Where tools and control planes are kept once they are built. It may be shared.
+# The folder that keeps tools and control planes after they are built. Several checkouts can share it.
 export RULEFLEET_CACHE := $(or $(RULEFLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rulefleet)
 
-# Without its path in what is compiled, a checkout takes from Go's cache what another one has compiled.
+# With -trimpath, compiled code does not contain the path of the checkout, so all checkouts share Go's build cache.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
 
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -43,7 +43,7 @@ build: ## Build the manager into bin/rulefleet-manager.
 plugin: ## Build the kubectl plugin into bin/kubectl-rulefleet.
 	@.ci/step plugin env CGO_ENABLED=0 go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/kubectl-rulefleet ./cmd/kubectl-rulefleet
 
-# The image of the manager, and what it stands on: see Dockerfile.
+# The image of the manager and its base image. Dockerfile describes both.
 IMAGE ?= ghcr.io/rulefleet/manager:$(VERSION)
 BASE ?= scratch
 
@@ -66,11 +66,11 @@ generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, th
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd paths=$(API) output:crd:dir=$(CRDS)
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
-	@# What was not written again belongs to a type that is gone.
+	@# Delete files that were not written again: their types no longer exist.
 	@find $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete
 	$(MAKE) --no-print-directory docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md docs/cli chart-docs images
 
-# The reference is the kinds and types, and what crd-ref-docs leaves out: constants.
+# crd-ref-docs writes the kinds and types. It leaves out constants, which are added after that.
 .PHONY: docs/reference/api.md
 docs/reference/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
 	@$(TOOLS)/crd-ref-docs --log-level ERROR --renderer markdown --source-path $(API) \
@@ -82,7 +82,7 @@ docs/reference/api.md: $(TOOLS)/crd-ref-docs $(TOOLS)/constants
 chart-docs: $(TOOLS)/helm-docs $(TOOLS)/helm-schema
 	@cd $(CHART) && out=$$($(CURDIR)/$(TOOLS)/helm-schema 2>&1) || { echo "$$out"; exit 1; }
 	@$(TOOLS)/helm-docs --chart-search-root $(CHART) --log-level warning --sort-values-order file
-	@# In a description, helm-docs takes " --" for its own marker.
+	@# helm-docs takes " --" in a description for its own marker, and writes an empty description.
 	@! grep '|  |$$' $(CHART)/README.md || { echo 'these values have no description' >&2; exit 1; }
 
 .PHONY: docs/reference/metrics.md
@@ -122,51 +122,59 @@ promtool: ## Build promtool, which tests check rules with, into bin/prometheus.
 	@.ci/step promtool e2e/prometheus/build.sh
 
 .PHONY: pipeline
-pipeline: promtool ## Build what makes alerts of what a cluster does (kube-state-metrics, prometheus-operator, Alertmanager) into bin/pipeline.
+pipeline: promtool ## Build the programs of the alerting pipeline (kube-state-metrics, prometheus-operator, Alertmanager) into bin/pipeline.
 	@.ci/step pipeline e2e/build-pipeline.sh
 
 .PHONY: demo
 demo: controlplane build $(if $(filter lite,$(DEMO)),,pipeline) ## Run a hub and spokes on this machine, with Rulefleet at work (DEMO=lite: no alert fires).
-	@# Built as the manager is, it shares what was compiled for that.
+	@# With the settings of 'make build', the demo uses code that is already compiled.
 	CGO_ENABLED=0 go run ./e2e/demo
 
 ##@ Test
 
-# The race detector needs a C compiler. Where there is none, the tests run without.
+# The race detector needs a C compiler. Without one, the tests run without the race detector.
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
-# By default, every program with the race detector waits for 1 s at its end.
+# By default, a program with the race detector sleeps for 1 s before it exits.
 export GORACE := atexit_sleep_ms=50
 
-# Tests on API servers wait, most of the time: packages and tests run side by side.
+# Tests on API servers wait most of the time, so packages and tests run in parallel.
 GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
-# The race detector is in the managers that the end-to-end tests start. In the tests, which read all that they
-# compare, it would take more than half of the CPU time.
+# Only the managers that the end-to-end tests start have the race detector. In the test program itself, it would take
+# more than half of the CPU time.
 E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) go test -count=1 -timeout 20m
 UNITS = $$(go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$')
-# Tests that wait for minutes, most of the time.
+# Tests of contested writes, restores and rotation. They take minutes, and wait most of that time.
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
-# Faults of different spokes, and a spoke behind a slow link: each waits, most of the time.
-FAULTS := ^TestFault|^TestSlowLinks$$
+# Tests of faults. They wait most of the time.
+FAULTS := ^TestFault
 # Tests that measure time or memory run alone, without the race detector.
-MEASURED := AreBounded|^TestIsolation
+MEASURED := AreBounded|^TestIsolation|^TestSlowLinks$$
 MEASURING := ./pkg/controller/evaluate ./pkg/evaluator ./pkg/rule/... ./pkg/spoke/... ./e2e
-# Without the race detector, tests share what 'make build' compiles.
+# Tests with a thousand objects or hostile answers run without the race detector, which would cost almost a minute of CPU
+# time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it.
+MANY := ^TestMeterIsLinear$$|^TestHostileAnswers$$|^TestDenseAnswersAtOnce$$|^TestOneRuleOn1000Spokes$$|^Test1000RulesOnAFlappingSpoke$$
+TEST_MANY = env CGO_ENABLED=0 go test -count=1 -timeout 20m -run '$(MANY)' ./pkg/spoke ./pkg/controller/status
+# Without the race detector, these tests use the code that 'make build' compiled.
 MEASURE = env CGO_ENABLED=0 go test -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
 
 .PHONY: test
-test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class: what a change needs.
-	@.ci/beside 'tests (end to end)' $(E2E_TEST) -parallel 8 -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(GO_TEST) -short -skip '$(MEASURED)' $(UNITS)
+test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class. Run it for each change.
+	@.ci/beside 'tests (end to end)' $(E2E_TEST) -parallel 8 -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(GO_TEST) -short -skip '$(MEASURED)|$(MANY)' $(UNITS)
+	@# They have limits of time, which a busy machine exceeds.
+	@.ci/step 'tests (many)' $(TEST_MANY) -short
 	@.ci/step 'tests that measure' $(MEASURE) -short $(MEASURING)
 
 .PHONY: test-all
 test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
-	@.ci/beside 'wars' $(MAKE) --no-print-directory test-wars -- 'units' $(MAKE) --no-print-directory test-units
-	@# The rest one after the other: tests that keep the cores busy take as long side by side, and starve each other.
-	@$(MAKE) --no-print-directory test-e2e test-faults test-measured
+	@# On an empty cache, compiling takes all cores for minutes.
+	@.ci/step 'compiling tests' go list $(RACE) -export -test -deps -f '{{with .Error}}{{.}}{{end}}' $(UNITS)
+	@# One after the other, as each keeps the cores busy at times. The wars bear it least: if a restored hub takes 20 s to start
+	@# because of other work, the manager sees an outage and not a restore.
+	@$(MAKE) --no-print-directory test-units test-wars test-e2e test-faults test-measured
 
 .PHONY: programs
-programs: controlplane build pipeline note-race # what tests run
-	@go -C e2e/certmanager mod download # whose CustomResourceDefinitions a test of the chart installs
+programs: controlplane build pipeline note-race # the programs that tests start
+	@go -C e2e/certmanager mod download # a test of the chart installs its CustomResourceDefinitions
 
 .PHONY: test-pure
 test-pure: note-race ## Run the tests of pkg/rule and its subpackages, which need no API server.
@@ -174,17 +182,18 @@ test-pure: note-race ## Run the tests of pkg/rule and its subpackages, which nee
 
 .PHONY: test-units
 test-units: programs ## Run the tests of all packages but the end-to-end tests.
-	@.ci/step 'tests (units)' $(GO_TEST) -skip '$(MEASURED)' $(UNITS)
+	@.ci/step 'tests (units)' $(GO_TEST) -skip '$(MEASURED)|$(MANY)' $(UNITS)
+	@.ci/step 'tests (many)' $(TEST_MANY)
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
-	@# Most of them keep the cores busy, as control planes do. With more side by side, each only takes longer.
-	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 6 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
+	@# Most of them start control planes, which keep the cores busy. More tests in parallel would not end sooner.
+	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 4 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
-	@# They wait, most of the time: writes are counted for a minute, and a cluster is away for more than one.
-	@.ci/step 'tests (wars and restores)' $(E2E_TEST) -parallel 16 -run '$(WARS)' ./e2e
+	@# They wait most of the time: they count writes for a minute, or stop a cluster for longer than that.
+	@.ci/step 'tests (wars and restores)' $(E2E_TEST) -parallel 6 -run '$(WARS)' ./e2e
 
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
@@ -195,11 +204,29 @@ test-faults: programs ## Break spokes and the hub in every known way, and print 
 test-measured: programs ## Run the tests that measure time or memory, which run alone.
 	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
 
+.PHONY: bench-quick
+bench-quick: controlplane ## Count the requests and the bytes of memory that a rule costs, and fail if they are more than they were.
+	@.ci/step bench-quick env CGO_ENABLED=0 BENCH=quick go test -count=1 -timeout 10m -run '^TestBenchQuick$$' ./e2e
+
+ROUNDS ?= 3
+
+.PHONY: bench
+bench: controlplane ## Measure times, memory and requests, beside a raw loop that does the same writes (ROUNDS=3: medians of so many).
+	@.ci/step bench env CGO_ENABLED=0 BENCH=full ROUNDS=$(ROUNDS) go test -count=1 -timeout 0 -v -run '^TestBench$$' ./e2e
+
 TIME ?= 2m
 
+# The revision of this repository from which 'make explore' upgrades.
+BEFORE ?=
+BEFORE_MANAGER := $(CURDIR)/bin/rulefleet-manager-before
+
+.PHONY: build-before
+build-before:
+	@.ci/step 'build: $(BEFORE)' bash -c 'set -eo pipefail; dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; git archive $(BEFORE) | tar -x -C $$dir; CGO_ENABLED=0 go build -C $$dir -buildvcs=false -o $(BEFORE_MANAGER) ./cmd/manager'
+
 .PHONY: explore
-explore: programs ## Change and break a fleet of processes at random for TIME (2m), and compare it with what must hold (SEED=N repeats the choices of a run).
-	@.ci/step 'exploring' env CGO_ENABLED=0 SEED=$(or $(SEED),0) TIME=$(TIME) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./e2e
+explore: programs $(if $(BEFORE),build-before) ## Change and break a fleet of processes at random for TIME (2m), and compare it with what must hold (SEED=N repeats the choices of a run; BEFORE=REVISION upgrades from there).
+	@.ci/step 'exploring' env CGO_ENABLED=0 SEED=$(or $(SEED),0) TIME=$(TIME) BEFORE=$(if $(BEFORE),$(BEFORE_MANAGER)) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./e2e
 
 CHECKS ?= 2000
 
@@ -213,14 +240,14 @@ explore-mutations: ## Check that random schedules in memory find each of the mut
 
 .PHONY: test-plugin
 test-plugin: controlplane ## Test the kubectl plugin as a program: completion, and its output on a terminal.
-	@# With the race detector, each start of it takes seconds.
+	@# With the race detector, each start of the plugin would take seconds.
 	@.ci/step 'tests of the plugin' env CGO_ENABLED=0 go test -count=1 ./cmd/kubectl-rulefleet
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.
 	@.ci/step 'tests of integrations' env CGO_ENABLED=0 go -C e2e/integrations test ./...
 
-# On clusters of kind: Docker is needed, and E2E_NODE_IMAGE where kind's own image can't be pulled.
+# The tests on kind clusters need Docker. If kind cannot pull its node image, set E2E_NODE_IMAGE to another image.
 MONITORING_IMAGE := rulefleet.test/monitoring:e2e
 E2E := E2E_IMAGE=$(IMAGE) E2E_MONITORING_IMAGE=$(MONITORING_IMAGE) e2e/kind.sh
 
@@ -249,7 +276,7 @@ e2e-logs: ## Collect the logs, events and objects of those clusters into a folde
 e2e-stop: ## Remove those clusters.
 	@$(E2E) stop
 
-# Where no registry answers.
+# Builds the node image on machines that cannot reach a registry.
 KIND_NODE_BUILDER ?= ../shared/kind-node/build-node-image.sh
 
 .PHONY: node-image
@@ -282,7 +309,7 @@ verify-files: ## Check that no binary or other large file is in git.
 verify-generated: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs $(TOOLS)/constants $(TOOLS)/helm-docs $(TOOLS)/helm-schema $(TOOLS)/diagram ## Check that what is generated is current.
 	@.ci/step 'generated files' .ci/unchanged api $(CRDS) $(WEBHOOKS) docs/reference/api.md docs/reference/metrics.md docs/reference/reasons.md docs/cli docs/images $(CHART)/README.md $(CHART)/values.schema.json -- $(MAKE) --no-print-directory generate
 
-# What people read: docs, messages in Go files, CRDs, the chart's comments and texts.
+# The files with texts for people: docs, messages in Go files, CRDs, and the comments and texts of the chart.
 PROSE := '*.md' Makefile docs/examples 'api/*.go' 'cmd/*.go' 'pkg/*.go' 'e2e/demo/*.go' $(CHART)/values.yaml $(CHART)/templates \
 	$(CHART)/files ':!pkg/testing' ':!*_test.go'
 

@@ -1,8 +1,8 @@
 # .ci/docker.sh is sourced by scripts that need Docker.
 #
-# Where no registry answers, 'make node-image' has built an image of kind's nodes, and has
-# started a docker daemon that holds it; env.sh says how to reach that. It is used while it
-# answers, unless DOCKER_HOST names another.
+# On a machine that cannot reach a registry, 'make node-image' builds an image of kind's nodes, starts a docker daemon that
+# has the image, and writes the address of the daemon to env.sh. That daemon is used if it answers, unless DOCKER_HOST
+# names another one.
 use_built_node_image() {
 	local env=${RULEFLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rulefleet}/kind-node/env.sh
 	# shellcheck disable=SC1090

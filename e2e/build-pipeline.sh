@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# e2e/build-pipeline.sh [OUT]: puts the programs that make alerts of what a cluster does
-# into OUT (default: bin/pipeline), each at the version in the go.mod of its module.
+# e2e/build-pipeline.sh [OUT [PROGRAM…]]: puts the programs that make alerts of what a cluster does
+# into OUT (default: bin/pipeline), each at the version in the go.mod of its module. With PROGRAM, it puts only these.
 # Prometheus, which is between them, is built by prometheus/build.sh. See cached-build.sh.
 set -euo pipefail
 
@@ -17,10 +17,14 @@ source cached-build.sh
 
 readonly flags=(-trimpath -ldflags '-s -w')
 
-# provide PROGRAM PACKAGE: the module is the folder of the program's name.
+programs=("${@:2}")
+if ((${#programs[@]} == 0)); then programs=(kube-state-metrics prometheus-operator alertmanager); fi
+
+# provide PROGRAM PACKAGE [MODULE]: the module is the folder of the program's name, or MODULE.
 provide() {
 	local hash
-	cd "$here/$1"
+	if [[ " ${programs[*]} " != *" $1 "* ]]; then return; fi
+	cd "$here/${3:-$1}"
 	hash=$({ go env GOVERSION GOOS GOARCH && sha256sum go.mod go.sum ../build-pipeline.sh ../cached-build.sh; } | digest)
 	use "$1" "$hash" "$out"
 	if is_placed; then
@@ -37,4 +41,5 @@ provide() {
 
 provide kube-state-metrics k8s.io/kube-state-metrics/v2
 provide prometheus-operator github.com/prometheus-operator/prometheus-operator/cmd/operator
+provide prometheus-config-reloader github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader prometheus-operator
 provide alertmanager github.com/prometheus/alertmanager/cmd/alertmanager

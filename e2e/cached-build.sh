@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # e2e/cached-build.sh is sourced by the build.sh of the modules beside it. It builds
-# a program once for each hash of what it is made of, keeps it in the cache, and puts
-# it into a folder of the checkout.
+# a program once for each hash of its sources, keeps it in the cache, and puts it into a
+# folder of the checkout.
 #
 # The folder has its own link to the program, so that clearing the cache breaks no
 # checkout. Concurrent runs are safe: everything appears by rename, and one run
@@ -10,7 +10,7 @@ export GOWORK=off
 
 readonly kept=2 # Newest cache entries: switching between two branches rebuilds nothing.
 
-# use PROGRAM HASH OUT: says what the functions below work on.
+# use PROGRAM HASH OUT selects the program for the functions below.
 use() {
 	program=$1 hash=$2 out=$3
 	cache=${RULEFLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rulefleet}/$program
@@ -74,7 +74,7 @@ build() {
 	mkdir -p "$entry"
 	CGO_ENABLED=0 go build -buildvcs=false -o "$entry/$program.$$" "$@" &
 	building=$!
-	# A background job does not hear Ctrl-C.
+	# Background jobs do not receive Ctrl-C.
 	trap 'kill "$building" 2>/dev/null || true; rm -f "$entry/$program.$$"' EXIT
 	while kill -0 "$building" 2>/dev/null; do
 		sleep 1
@@ -94,7 +94,7 @@ build() {
 remove_old() {
 	local old n=0
 	while read -r old; do
-		# Only what this script made has a name that is a hash.
+		# Only folders that this script created have a hash as their name.
 		if [[ ! $old =~ ^[0-9a-f]{16}/$ ]]; then continue; fi
 		n=$((n + 1))
 		if ((n > kept)); then rm -rf "${cache:?}/$old"; fi

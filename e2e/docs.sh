@@ -24,7 +24,7 @@ readonly pages='docs/how-to/backup.md docs/how-to/canary.md docs/how-to/install.
 readonly how=docs/how-to
 found=$(grep -rl --include='*.md' '^[[:space:]]*```sh$' README.md CONTRIBUTING.md docs | LC_ALL=C sort | xargs)
 [[ $found == "$pages" ]] || fail "the pages with commands are $found, and not $pages"
-# A block that is indented would be left out.
+# Refuse indented blocks, because the pattern above does not find them.
 if grep -rn --include='*.md' '^[[:space:]][[:space:]]*```sh$' docs; then fail "a block of commands is indented"; fi
 
 # read_as_a_person runs commands, and shows them as they are run. The time limit ends a loop that would wait forever.
@@ -34,7 +34,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 on hub delete namespace "$namespace" rulefleet-generated --ignore-not-found --wait >/dev/null
 
-# What a reader has: the tools, and a kubeconfig whose contexts have short names.
+# Prepare what a reader has: the tools, and a kubeconfig whose contexts have short names.
 make -s helm
 mkdir "$work/bin"
 ln -s "$root/bin/tools/helm" "$work/bin/helm"
@@ -48,17 +48,17 @@ for name in $(clusters); do
 	"$work/bin/kubectl" --kubeconfig "$work/$name" config rename-context "kind-$prefix-$name" "$name" >/dev/null
 done
 
-# of_these_clusters replaces the names of the clusters in a page by those of these.
+# of_these_clusters replaces the cluster names in a page by the names of the clusters of this run.
 of_these_clusters() { sed -E "s/\\brulefleet-(hub|eu-1|us-1)\\b/$prefix-\\1/g"; }
 
-# The clusters are those that the tutorial creates, without a Prometheus. It takes the image from
-# the machine, and ends when its clusters are deleted.
+# Run the tutorial on the existing clusters, which have no Prometheus, with the image that is already built. Then
+# remove what it created: a reader deletes the clusters at its end.
 say "docs/tutorial.md"
 for name in hub eu-1; do kubectl --kubeconfig "$(kubeconfig_of "$name")" config view --raw --flatten >"$work/tutorial-$name"; done
 docker tag "$E2E_IMAGE" ghcr.io/rulefleet/manager:tutorial
 kind load docker-image --quiet --name "$prefix-hub" ghcr.io/rulefleet/manager:tutorial
 on eu-1 delete namespace shop --ignore-not-found --wait >/dev/null
-# An assignment, and not an argument, fails with what is missing.
+# Use an assignment: a command substitution that fails in an argument would not end the script.
 script=$(commands docs/tutorial.md | of_these_clusters)
 KUBECONFIG=$work/tutorial-hub:$work/tutorial-eu-1 read_as_a_person "$script"
 on hub delete spokes --all --timeout=180s >/dev/null
@@ -71,7 +71,7 @@ say "$how/kind.md"
 script=$(commands $how/kind.md | of_these_clusters)
 KUBECONFIG=$work/none read_as_a_person "$script"
 
-# What a reader of the next pages has: a Deployment, and its AlertRule.
+# Create what the next pages presuppose: a Deployment, and its AlertRule.
 kubectl --kubeconfig "$work/eu-1" create namespace shop --dry-run=client -o yaml | kubectl --kubeconfig "$work/eu-1" apply -f - >/dev/null
 kubectl --kubeconfig "$work/eu-1" create deployment web --namespace shop --image web --dry-run=client -o yaml |
 	kubectl --kubeconfig "$work/eu-1" apply -f - >/dev/null

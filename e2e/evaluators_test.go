@@ -111,7 +111,7 @@ func (e *evaluating) tenants(t *testing.T) {
 		since, err = pendingSince(ctx, e.first.PrometheusURL(), ar.Spec.Alert)
 		return err
 	})
-	e.metrics(t, key, metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
+	e.metrics(t, key)
 	f := &audited{Fleet: e.Fleet, spoke: m}
 	quiet := func() (out []string) {
 		for member, user := range map[*fleet.Member]string{e.Hub: fleet.HubUser, m: fleet.SpokeUser} {
@@ -253,7 +253,7 @@ func TestTwoPrometheusFromTheStart(t *testing.T) {
 		t.Error("it is written, though nobody is chosen")
 	}
 
-	e.mend(t, nil, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonAmbiguous, "kubectl patch"))
+	mend(t, e.Hub, nil, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonAmbiguous, "kubectl patch"))
 	e.shown(t, v1alpha1.ConditionEvaluatorsFound, metav1.ConditionTrue, v1alpha1.ReasonEvaluatorsFound, prometheusMain)
 	e.evaluates(t, key, spokeA)
 	o = expectPushed(t, m, key, 1)

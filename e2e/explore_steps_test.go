@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
@@ -43,42 +41,64 @@ func nothing() error { return nil }
 
 func (x *exploration) ofTheHub() breakage {
 	if x.rnd.IntN(5) == 0 {
-		return x.losesRules()
+		return x.losesOurs()
 	}
 	return x.ofACluster("hub", x.Hub, func() { x.touched["all"], x.losing = true, true })
 }
 
-// losesRules deletes the CustomResourceDefinition of AlertRules, and restores both from a backup. Generated AlertRules
-// are not restored, because they would belong to the person: they are generated again.
-func (x *exploration) losesRules() breakage {
-	var backup v1alpha1.AlertRuleList
+// losesOurs deletes the CustomResourceDefinition of AlertRules or of templates, and restores both from a backup.
+// Generated AlertRules are not restored, because they would belong to the person: they are generated again.
+func (x *exploration) losesOurs() breakage {
+	rules := x.rnd.IntN(2) == 0
+	plural := map[bool]string{true: "alertrules", false: "alertruletemplates"}[rules]
+	var backup []client.Object
 	return breakage{
-		what: "the kind of AlertRules is lost", at: "hub", closed: true,
-		inject: func() error {
+		what: "the kind " + plural + " is lost", at: "hub", closed: true,
+		inject: func() (err error) {
 			x.losing = true
-			if err := x.Hub.Client.List(x.t.Context(), &backup); err != nil {
-				return err
+			if backup, err = x.backup(rules); err == nil {
+				deleteKind(x.t, x.Hub, plural+"."+v1alpha1.Group)
 			}
-			deleteKind(x.t, x.Hub, "alertrules."+v1alpha1.Group)
-			return nil
+			return err
 		},
 		heal: func() error {
-			err := x.Hub.InstallCRDs(x.t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_alertrules.yaml")
-			for i := range backup.Items {
-				ar := &backup.Items[i]
-				if ar.Spec.WorkloadRef != nil {
-					continue
-				}
-				ar.ResourceVersion, ar.UID, ar.Status = "", "", v1alpha1.AlertRuleStatus{}
-				err = errors.Join(err, client.IgnoreAlreadyExists(x.Hub.Client.Create(x.t.Context(), ar)))
+			err := x.Hub.InstallCRDs(x.t.Context(), filepath.Join("..", "charts", "rulefleet", "files", "crds"), "*_"+plural+".yaml")
+			for _, o := range backup {
+				err = errors.Join(err, client.IgnoreAlreadyExists(x.Hub.Client.Create(x.t.Context(), o)))
 			}
 			return err
 		},
 	}
 }
 
+// backup returns the AlertRules that people made, or all templates, as they are restored.
+func (x *exploration) backup(rules bool) (out []client.Object, err error) {
+	var made v1alpha1.AlertRuleList
+	var templates v1alpha1.AlertRuleTemplateList
+	if rules {
+		err = x.Hub.Client.List(x.t.Context(), &made)
+	} else {
+		err = x.Hub.Client.List(x.t.Context(), &templates)
+	}
+	for i := range made.Items {
+		if ar := &made.Items[i]; ar.Spec.WorkloadRef == nil {
+			ar.Status = v1alpha1.AlertRuleStatus{}
+			out = append(out, ar)
+		}
+	}
+	for i := range templates.Items {
+		templates.Items[i].Status = v1alpha1.AlertRuleTemplateStatus{}
+		out = append(out, &templates.Items[i])
+	}
+	for _, o := range out {
+		o.SetResourceVersion("")
+		o.SetUID("")
+	}
+	return out, err
+}
+
 func (x *exploration) ofASpoke(s *explored) breakage {
-	switch x.rnd.IntN(9) {
+	switch x.rnd.IntN(10) {
 	case 0:
 		return x.ofAWebhook(s, "denies", 30, func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not now"}}
@@ -94,6 +114,8 @@ func (x *exploration) ofASpoke(s *explored) breakage {
 		return x.losesKind(s)
 	case 4:
 		return x.revokes(s)
+	case 5:
+		return x.mutates(s)
 	}
 	return x.ofACluster(s.name, s.m, func() { s.replaced, x.touched["all"] = true, true })
 }
@@ -104,6 +126,29 @@ func (x *exploration) ofAWebhook(s *explored, what string, timeout int32, review
 		what: "an admission webhook " + what, at: s.name,
 		inject: func() error { return s.m.Client.Create(x.t.Context(), config) },
 		heal:   func() error { return s.m.Client.Delete(x.t.Context(), config) },
+	}
+}
+
+// mutates has an admission webhook change what is written. What it has changed stays after it, until somebody changes it:
+// so somebody deletes it.
+func (x *exploration) mutates(s *explored) breakage {
+	h := serveHook(x.t, fmt.Sprintf("mutates-%d", x.rounds), rewrite)
+	config := h.mutating()
+	return breakage{
+		what: "an admission webhook mutates", at: s.name,
+		inject: func() error { h.install(x.t, s.m, config); return nil },
+		heal: func() error {
+			h.uninstall(x.t, s.m, config)
+			held, err := x.held(x.t.Context(), s)
+			for key, o := range held {
+				if o.Spec.Groups[0].Rules[0].Labels["policy"] != "" {
+					x.drifted[s.name+key.String()] = x.rounds
+					x.touched[o.Annotations[v1alpha1.AlertRuleAnnotation]] = true
+					err = errors.Join(err, client.IgnoreNotFound(s.m.Client.Delete(x.t.Context(), o)))
+				}
+			}
+			return err
+		},
 	}
 }
 
@@ -191,62 +236,6 @@ func (x *exploration) ofACluster(name string, m *fleet.Member, restored func()) 
 	}
 }
 
-func (x *exploration) ofALink(s *explored) breakage {
-	b := breakage{at: s.name}
-	var f faultproxy.Fault
-	switch x.rnd.IntN(9) {
-	case 0:
-		b.what, f = "connections are reset", faultproxy.Reset(0.4, x.rnd.Uint64())
-	case 1:
-		b.what, b.dead, f = "500 and 503", true, faultproxy.Storm(x.rnd.Uint64())
-	case 2:
-		b.what, b.dead, f = "429", true, faultproxy.TooManyRequests(2*time.Second)
-	case 3:
-		b.what, f = "410", faultproxy.Gone
-	case 4:
-		b.what, f = "slow", faultproxy.Latency(2*time.Second)
-	case 5:
-		b.what, b.dead, f = "truncated answers", true, faultproxy.Truncated
-	case 6:
-		b.what, f = "empty lists", faultproxy.EmptyLists
-	case 7:
-		b.what, b.dead = "hangs", true
-		f = func(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() }
-	case 8:
-		return x.ofAnIdentity(s)
-	}
-	b.inject = func() error { s.proxy.Set(f); s.proxy.EndWatches(); return nil }
-	b.heal = func() error { s.proxy.Set(faultproxy.Pass); s.proxy.Sever(); return nil }
-	return b
-}
-
-// ofAnIdentity has another cluster answer at the address of a spoke.
-func (x *exploration) ofAnIdentity(s *explored) breakage {
-	exchange := func(with *fleet.Member) error {
-		kubeconfig, err := with.UserKubeconfig(fleet.SpokeUser)
-		if err == nil {
-			err = s.proxy.Exchange(kubeconfig)
-		}
-		s.proxy.Sever()
-		return err
-	}
-	return breakage{
-		what: "another cluster answers", at: s.name, dead: true,
-		inject: func() error { return exchange(x.Spoke(strangerName)) },
-		heal:   func() error { return exchange(s.m) },
-	}
-}
-
-func (x *exploration) ofTheManager() breakage {
-	r := x.replicas[x.rnd.IntN(len(x.replicas))]
-	m := r.current()
-	if x.rnd.IntN(2) == 0 {
-		return breakage{what: "a replica is killed", inject: m.Kill, heal: nothing}
-	}
-	// Another one leads meanwhile, or soon, and the first does not know it when it goes on.
-	return breakage{what: "a replica is frozen", inject: m.Pause, heal: m.Resume}
-}
-
 // operate makes changes.
 func (x *exploration) operate(n int) {
 	operations := []func() string{
@@ -254,7 +243,7 @@ func (x *exploration) operate(n int) {
 	}
 	for range n {
 		if what := operations[x.rnd.IntN(len(operations))](); what != "" {
-			x.counts[what]++
+			x.ran(what)
 		}
 		pause(x.t, time.Duration(x.rnd.Int64N(int64(500*time.Millisecond))))
 	}
@@ -263,7 +252,7 @@ func (x *exploration) operate(n int) {
 // target chooses a spoke that answers an administrator. Faults of links are not met by administrators.
 func (x *exploration) target() *explored {
 	s := x.spokes[x.rnd.IntN(len(x.spokes))]
-	if x.closed[s.name] || x.broken[s.name] && !x.answers(s.m) {
+	if x.closed[s.name] || x.broken[s.name] != "" && !x.answers(s.m) {
 		return nil
 	}
 	return s
@@ -276,7 +265,7 @@ func (x *exploration) answers(m *fleet.Member) bool {
 }
 
 func (x *exploration) hubAnswers() bool {
-	return !x.closed["hub"] && (!x.broken["hub"] || x.answers(x.Hub))
+	return !x.closed["hub"] && (x.broken["hub"] == "" || x.answers(x.Hub))
 }
 
 func (x *exploration) appliesRule() string {
@@ -382,7 +371,7 @@ func (x *exploration) drifts() string {
 		return ""
 	}
 	held, err := x.held(x.t.Context(), s)
-	if x.broken[s.name] && err != nil {
+	if x.broken[s.name] != "" && err != nil {
 		return "" // the kind is lost
 	}
 	must(x.t, err)

@@ -28,6 +28,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/leader"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
+	"github.com/rulefleet/rulefleet/pkg/testing/explore"
 	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
@@ -54,14 +55,14 @@ type exploration struct {
 
 	t        *testing.T
 	rnd      *rand.Rand
-	replicas []*faulty
+	replicas []*replica
 	spokes   []*explored
 	rounds   int
-	broken   map[string]bool // the hub and the spokes that do not answer, or not as they should
-	closed   map[string]bool // those of them that refuse writes of people as well
-	touched  map[string]bool // the AlertRules that were changed in this round
-	drifted  map[string]int  // when an object was changed in a spoke
-	counts   map[string]int  // of operations and faults
+	broken   map[string]string // what is wrong with the hub and the spokes that do not answer, or not as they should; "" is the manager
+	closed   map[string]bool   // those of them that refuse writes of people as well
+	touched  map[string]bool   // the AlertRules that were changed in this round
+	drifted  map[string]int    // when an object was changed in a spoke
+	covered  explore.Coverage
 	// stranger returns what the manager wrote to a cluster that is no spoke.
 	stranger func() []string
 	// losing means that objects of the hub are lost in this round, and lost is when the last such round ended. Removals of
@@ -77,6 +78,14 @@ type explored struct {
 	kept  map[types.NamespacedName]keptRule
 	// replaced means that its objects are not those of the beginning of the round.
 	replaced bool
+	// ahead means that its clock was ahead, so that its objects seem to be older than they are.
+	ahead bool
+}
+
+// replica is one of the managers, and its way to the hub.
+type replica struct {
+	*faulty
+	link *faultproxy.Proxy
 }
 
 // keptRule is a PrometheusRule that must not change if its AlertRule doesn't.
@@ -111,14 +120,12 @@ func TestExplore(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("repeat it by SEED=%d", seed)
-	x := startExploration(t, seed)
+	x, began := startExploration(t, seed), time.Now()
 	for x.rounds == 0 || time.Now().Before(end) {
 		x.round()
 	}
-	for _, what := range slices.Sorted(maps.Keys(x.counts)) {
-		t.Logf("%4d × %s", x.counts[what], what)
-	}
-	t.Logf("%d rounds", x.rounds)
+	t.Logf("%d rounds, %.0f per hour", x.rounds, float64(x.rounds)/time.Since(began).Hours())
+	t.Log(&x.covered)
 }
 
 func startExploration(t *testing.T, seed uint64) *exploration {
@@ -129,16 +136,17 @@ func startExploration(t *testing.T, seed uint64) *exploration {
 	f.options.LeaderElect = true
 	f.options.Args = append(f.options.Args, fmt.Sprintf("--deletion-hold=%v", exploredHold))
 	x := &exploration{
-		faulty: f, t: t, rnd: rand.New(rand.NewPCG(seed, seed)), broken: map[string]bool{}, closed: map[string]bool{}, touched: map[string]bool{},
-		drifted: map[string]int{}, counts: map[string]int{}, stranger: writes(t, f.Spoke(strangerName)),
+		faulty: f, t: t, rnd: rand.New(rand.NewPCG(seed, seed)), broken: map[string]string{}, closed: map[string]bool{}, touched: map[string]bool{},
+		drifted: map[string]int{}, stranger: writes(t, f.Spoke(strangerName)),
 	}
-	f.keepRunning(t)
-	endsWell(t, f)
 	standby := &faulty{Fleet: f.Fleet, options: f.options, intervals: f.intervals, canaries: f.canaries}
 	standby.options.Dir = t.TempDir()
-	standby.keepRunning(t)
-	endsWell(t, standby)
-	x.replicas = []*faulty{f, standby}
+	for _, m := range []*faulty{f, standby} {
+		r := &replica{faulty: m, link: m.frontHub(t)}
+		m.keepRunning(t)
+		endsWell(t, m)
+		x.replicas = append(x.replicas, r)
+	}
 	for _, name := range []string{healthyName, "one", "two"} {
 		at := f.place(t, name)
 		s := &explored{place: at}
@@ -176,19 +184,19 @@ func (x *exploration) round() {
 	var broken []breakage
 	for range x.rnd.IntN(3) {
 		b := x.breakage()
-		if x.broken[b.at] {
+		if _, is := x.broken[b.at]; is {
 			continue
 		}
 		broken = append(broken, b)
-		x.broken[b.at], x.closed[b.at] = true, b.closed
-		x.counts["fault: "+b.what]++
+		x.covered.Ran("(the fault begins)", []string{b.what})
+		x.broken[b.at], x.closed[b.at] = b.what, b.closed
 		x.say("fault of %q: %s", b.at, b.what)
 		must(x.t, b.inject())
 		x.operate(x.rnd.IntN(4))
 	}
 	x.operate(1 + x.rnd.IntN(4))
 	for _, b := range broken {
-		if b.dead && !x.broken["hub"] && !x.broken[""] {
+		if b.dead && x.managed() {
 			x.shown(b.at)
 		}
 	}
@@ -264,9 +272,17 @@ func (x *exploration) held(ctx context.Context, s *explored) (map[types.Namespac
 	return out, nil
 }
 
+// managed reports whether nothing is wrong with the hub and with the managers.
+func (x *exploration) managed() bool { return x.broken["hub"] == "" && x.broken[""] == "" }
+
+// ran counts an operation.
+func (x *exploration) ran(what string) {
+	x.covered.Ran(what, slices.Sorted(maps.Values(x.broken)))
+}
+
 // others checks that a change reaches the healthy spoke while others are broken.
 func (x *exploration) others() {
-	if x.broken["hub"] || x.broken[""] {
+	if !x.managed() {
 		return
 	}
 	const soon = 10 * time.Second // on two busy cores
@@ -275,6 +291,7 @@ func (x *exploration) others() {
 	expr := fmt.Sprintf("up == %d", x.rounds)
 	update(x.t, x.Hub, ar, func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = expr })
 	x.touched[client.ObjectKeyFromObject(ar).String()] = true
+	x.ran("change a rule of the healthy spoke")
 	within(x.t, soon, "a change reaches the healthy spoke", func(ctx context.Context) error {
 		found, err := pushed(ctx, x.healthy.m, client.ObjectKeyFromObject(ar))
 		if err == nil && (len(found) != 1 || found[0].Spec.Groups[0].Rules[0].Expr.String() != expr) {
@@ -327,9 +344,6 @@ func (x *exploration) check(ctx context.Context) error {
 		}
 	}
 	for _, s := range x.spokes {
-		if err := x.acknowledges(ctx, s); err != nil {
-			return err
-		}
 		more, err := x.checkSpoke(ctx, s, byKey, templates.Items)
 		if err != nil {
 			return err
@@ -358,12 +372,12 @@ func (x *exploration) acknowledges(ctx context.Context, s *explored) error {
 		return err
 	}
 	for key, o := range held {
-		if !x.losing && o.CreationTimestamp.After(x.lost) && slices.Contains(p.Names, o.Annotations[v1alpha1.AlertRuleAnnotation]) {
+		if !x.losing && !s.ahead && o.CreationTimestamp.After(x.lost) && slices.Contains(p.Names, o.Annotations[v1alpha1.AlertRuleAnnotation]) {
 			return fmt.Errorf("the removal of PrometheusRule %s in %s waits for an acknowledgement, though nothing was lost since it was created", key, s.name)
 		}
 	}
 	x.say("a person acknowledges %d removals in %s: %q", p.Suspect, s.name, p.Names)
-	x.counts["acknowledge removals"]++
+	x.ran("acknowledge removals")
 	metav1.SetMetaDataAnnotation(&sc.ObjectMeta, v1alpha1.AcknowledgeDeletionsAnnotation, "true")
 	return x.Hub.Client.Update(ctx, sc)
 }
@@ -418,6 +432,11 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 	}
 	for name := range want {
 		faults = append(faults, fmt.Sprintf("AlertRule %s is missing", name))
+	}
+	if len(want) == 0 { // a person waits until the AlertRules that templates create exist again
+		if err := x.acknowledges(ctx, s); err != nil {
+			return nil, err
+		}
 	}
 	slices.Sort(faults)
 	return faults, nil

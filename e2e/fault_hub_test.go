@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/plugin/why"
 	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -55,6 +57,7 @@ func TestFaultHub(t *testing.T) {
 	at.row("the hub is down for 75 s", rowOptions{hubDown: true}, func(r *fault) {
 		r.inject(func() { must(r.t, f.Hub.Kill()) }, func() { _ = f.Hub.Restart(context.WithoutCancel(r.t.Context())) })
 		r.changeSpoke()
+		r.refused(exit.Failed, "kubectl cluster-info")
 		r.hold(75 * time.Second)
 		must(r.t, r.keptAsItWas())
 		r.over()
@@ -114,6 +117,9 @@ func (r *fault) killAtEveryPoint(hub, spoke *faultproxy.Proxy) {
 	} {
 		for _, after := range []bool{false, true} {
 			r.killAt(k, after)
+			if k.resource == "alertrules/status" && !after {
+				r.step(client.ObjectKey{Namespace: fleet.Namespace, Name: r.name + "-kill-" + k.suffix(after)}, "rule accepted", why.Unknown, "kubectl -n "+fleet.Namespace+" get pods")
+			}
 			spoke.Set(faultproxy.Pass)
 			r.start(r.t)
 			begun := time.Now()
@@ -121,6 +127,11 @@ func (r *fault) killAtEveryPoint(hub, spoke *faultproxy.Proxy) {
 			r.t.Logf("killed %s: converged %s after it was back", k.moment(after), seconds(time.Since(begun)))
 		}
 	}
+}
+
+// suffix is the end of the names of objects for a point.
+func (k killPoint) suffix(after bool) string {
+	return fmt.Sprintf("%s-%s-%t", strings.ToLower(k.method), strings.ReplaceAll(k.resource, "/", "-"), after)
 }
 
 func (k killPoint) moment(after bool) string {
@@ -133,7 +144,7 @@ func (k killPoint) moment(after bool) string {
 // killAt kills the manager at a point that the trigger makes it reach.
 func (r *fault) killAt(k killPoint, after bool) {
 	r.t.Helper()
-	suffix := fmt.Sprintf("%s-%s-%t", strings.ToLower(k.method), strings.ReplaceAll(k.resource, "/", "-"), after)
+	suffix := k.suffix(after)
 	m := r.current()
 	trigger := k.prepare(suffix)
 	done := k.proxy.At(faultproxy.Point{Method: k.method, Resource: k.resource, After: after}, func() bool {
@@ -167,6 +178,7 @@ func kindLost(r *fault) {
 	healthy, err := f.healthy.rules(ctx)
 	must(r.t, err)
 	r.inject(func() { deleteKind(r.t, r.Hub, "alertrules."+v1alpha1.Group) }, func() { _ = restore() })
+	r.refused(exit.Missing, "restore-a-kind")
 	stay := func(context.Context) error {
 		now, err := f.healthy.rules(ctx)
 		if err == nil && len(now) != len(healthy) {
@@ -229,7 +241,7 @@ func (f *faulty) restart(t *testing.T, ctx context.Context) { //nolint:revive //
 			return
 		case <-tick.C:
 		}
-		m, err := f.StartManager(ctx, f.options)
+		m, err := f.StartManager(ctx, f.nextOptions())
 		if err == nil {
 			f.adopt(m)
 			return

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/why"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -156,6 +157,7 @@ func (r *fault) stays(d time.Duration) {
 		}
 		return nil
 	})
+	r.step(r.untouched(), "written", why.OK)
 	r.shown = "stays Ready"
 }
 
@@ -226,7 +228,8 @@ func (r *fault) harmlessToHealthy() {
 	}
 	samples := r.sampler.between(from, to)
 	r.during = p99(samples)
-	r.t.Logf("%s: converged %s after its end; p99 of the healthy spoke %v before and %v with the fault", r.title, seconds(r.took), r.before, r.during)
+	r.t.Logf("%s: converged %s after its end; p99 of the healthy spoke %v before and %v with the fault, %v beyond twice that of copied ConfigMaps",
+		r.title, seconds(r.took), r.before, r.during, excess(samples))
 	if err := slower(r.before, samples); err != nil {
 		r.t.Error(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/why"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -216,6 +217,7 @@ func tokenRows(at *place) {
 		garbage := []byte("{{ users:\n- token: " + canary + "\x00")
 		r.inject(func() { r.put(r.t, r.name, garbage) }, func() {})
 		r.expectCondition(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonKubeconfigNotUsed, "last good kubeconfig", "is not valid YAML")
+		r.step(r.untouched(), "connection", why.OK, v1alpha1.ReasonKubeconfigNotUsed, "correct the Secret")
 		r.change()
 		r.changeSpoke()
 		// The last good kubeconfig is still in use.
@@ -344,7 +346,7 @@ func (r *fault) usage() map[string]float64 {
 
 func movedRows(at *place) {
 	at.row("the same cluster is registered twice", rowOptions{}, func(r *fault) {
-		must(r.t, r.Hub.Client.Create(r.t.Context(), alertRule("twin-rule", r.name, onNamed("twin"))))
+		rule := create(r.t, r.Hub, alertRule("twin-rule", r.name, onNamed("twin")))
 		written := writes(r.t, r.m)
 		twin := membership("twin")
 		r.inject(func() { r.put(r.t, "twin", append([]byte("# again\n"), r.kubeconfig...)) }, func() {
@@ -353,6 +355,7 @@ func movedRows(at *place) {
 			_ = r.Hub.Client.Delete(ctx, twin)
 		})
 		r.expectOf("twin", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDuplicateCluster, r.name)
+		must(r.t, r.says(rule, "twin", v1alpha1.ReasonDuplicateCluster, "connection"))
 		r.hold(10 * time.Second)
 		if w := written(); len(w) > 0 {
 			r.t.Errorf("the cluster was written to: %v", w)

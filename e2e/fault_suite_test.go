@@ -94,23 +94,12 @@ func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	}
 	up := starts(t)
 	o.Spokes, o.Audit, o.Intervals = append([]string{healthyName}, o.Spokes...), true, float64(intervals)
-	f := &faulty{Fleet: startAlone(t, o), canaries: &canaries{}, intervals: intervals, up: up}
+	f := &faulty{Fleet: start(t, o), canaries: &canaries{}, intervals: intervals, up: up}
 	f.options = fleet.ManagerOptions{
 		Path: plainManager, Dir: t.TempDir(), HubID: hubID,
 		Args: []string{"--log-level=debug"},
 	}
 	return f
-}
-
-// oneStarts is held while a fleet starts: two cores do not start the control planes of all fleets in time.
-var oneStarts sync.Mutex
-
-// startAlone starts a fleet while no other fleet for faults starts.
-func startAlone(t *testing.T, o fleet.Options) *fleet.Fleet {
-	t.Helper()
-	oneStarts.Lock()
-	defer oneStarts.Unlock()
-	return start(t, o)
 }
 
 // manage starts the manager and the measurement of the healthy spoke.
@@ -156,9 +145,23 @@ func (f *faulty) measure(t *testing.T) {
 // start starts the manager, or restarts it.
 func (f *faulty) start(t *testing.T) {
 	t.Helper()
-	m, err := f.StartManager(t.Context(), f.options)
+	m, err := f.StartManager(t.Context(), f.nextOptions())
 	must(t, err)
 	f.adopt(m)
+}
+
+// nextOptions returns the options of the next start.
+func (f *faulty) nextOptions() fleet.ManagerOptions {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.options
+}
+
+// upgradeTo makes the next starts use another program.
+func (f *faulty) upgradeTo(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.options.Path = path
 }
 
 func (f *faulty) adopt(m *fleet.Manager) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -415,6 +416,17 @@ func create(t *testing.T, m *fleet.Member, o client.Object) client.ObjectKey {
 	must(t, m.Client.Create(t.Context(), o))
 	remove(t, m, o)
 	return client.ObjectKeyFromObject(o)
+}
+
+// createMany creates n objects in a cluster, some of them at once, and leaves them there.
+func createMany(t *testing.T, m *fleet.Member, n, atOnce int, object func(i int) client.Object) {
+	t.Helper()
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(atOnce)
+	for i := range n {
+		g.Go(func() error { return m.Client.Create(ctx, object(i)) })
+	}
+	must(t, g.Wait())
 }
 
 // unique derives a name from the test's name.

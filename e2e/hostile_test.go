@@ -63,6 +63,9 @@ var (
 		list, watch := spokelies.List(resource), spokelies.Watch(resource)
 		return func(r *http.Request) bool { return list(r) || watch(r) }
 	}
+	watches = func(r *http.Request) bool {
+		return spokelies.Watch("deployments")(r) || spokelies.Watch("namespaces")(r) || spokelies.Watch("prometheusrules")(r)
+	}
 	rulesAPI = spokelies.Behind("/api/v1/rules")
 )
 
@@ -95,6 +98,7 @@ func hostileRows() []hostileRow {
 		{name: "10,000 events a second", about: spokelies.Watch("deployments"), lie: spokelies.Flood(10_000, 0), late: "changes of deployments arrive late", short: true},
 		{name: "large events, 100 a second", about: spokelies.Watch("deployments"), lie: spokelies.Flood(100, 200<<10), late: "changes of deployments arrive late"},
 		{name: "deletions with long versions", about: spokelies.Watch("deployments"), lie: spokelies.LongVersions, late: "changes of deployments arrive late"},
+		{name: "large events in all watches", about: watches, lie: spokelies.LongVersions, late: "changes of deployments arrive late"},
 		{name: "all, refused without an end", about: spokelies.All, lie: spokelies.EndlessRefusal(http.StatusInternalServerError), shown: slowReasons},
 		{name: "all, in drips", about: spokelies.All, lie: spokelies.Drip, shown: slowReasons},
 		{name: "a create, endless, gzipped", about: spokelies.Write(http.MethodPost, "prometheusrules"), lie: gzipped(endless), cause: createRule, short: true},

@@ -156,16 +156,11 @@ func startLoaded(t *testing.T) (*fleet.Fleet, *fleet.Manager) {
 		must(t, f.Register(t.Context(), name, map[string]string{"revision": "none"}))
 		expectConnected(t, f, name, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	}
-	g, gctx := errgroup.WithContext(t.Context())
-	g.SetLimit(8)
-	for i := range queued {
-		g.Go(func() error {
-			ar := alertRule(fmt.Sprintf("queued-%d", i), "load", onNamed("frozen"))
-			ar.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "$(cluster.labels.revision)"}
-			return f.Hub.Client.Create(gctx, ar)
-		})
-	}
-	must(t, g.Wait())
+	createMany(t, f.Hub, queued, 8, func(i int) client.Object {
+		ar := alertRule(fmt.Sprintf("queued-%d", i), "load", onNamed("frozen"))
+		ar.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "$(cluster.labels.revision)"}
+		return ar
+	})
 	within(t, time.Minute, "all rules are ready", func(ctx context.Context) error { return ready(ctx, f, queued) })
 	return f, m
 }
@@ -262,16 +257,11 @@ func TestIsolationFromATenant(t *testing.T) {
 	}
 	must(t, f.Register(t.Context(), "spoke", map[string]string{"revision": "none"}))
 	expectConnected(t, f, "spoke", metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	g, gctx := errgroup.WithContext(t.Context())
-	g.SetLimit(8)
-	for i := range changed {
-		g.Go(func() error {
-			ar := tenantsRule("greedy", fmt.Sprintf("rule-%d", i), onNamed("spoke"))
-			ar.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "none"}
-			return f.Hub.Client.Create(gctx, ar)
-		})
-	}
-	must(t, g.Wait())
+	createMany(t, f.Hub, changed, 8, func(i int) client.Object {
+		ar := tenantsRule("greedy", fmt.Sprintf("rule-%d", i), onNamed("spoke"))
+		ar.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "none"}
+		return ar
+	})
 	within(t, 10*time.Minute, "all rules are ready", func(ctx context.Context) error { return ready(ctx, f, changed) })
 	propagationOf(t, f, m, "modest", "warm", samples)
 

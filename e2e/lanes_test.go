@@ -12,7 +12,6 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,14 +25,9 @@ import (
 // createRules creates n AlertRules for a namespace of a spoke, several at a time.
 func createRules(t *testing.T, f *fleet.Fleet, spoke, namespace string, n int) {
 	t.Helper()
-	g, ctx := errgroup.WithContext(t.Context())
-	g.SetLimit(8)
-	for i := range n {
-		g.Go(func() error {
-			return f.Hub.Client.Create(ctx, alertRule(fmt.Sprintf("%s-%d", namespace, i), namespace, onNamed(v1alpha1.ClusterName(spoke))))
-		})
-	}
-	must(t, g.Wait())
+	createMany(t, f.Hub, n, 8, func(i int) client.Object {
+		return alertRule(fmt.Sprintf("%s-%d", namespace, i), namespace, onNamed(v1alpha1.ClusterName(spoke)))
+	})
 }
 
 // held returns the number of PrometheusRules in a namespace of a spoke.

@@ -266,11 +266,11 @@ func (f *lifecycle) adoptFormerHub(t *testing.T) {
 	m := f.Spoke("two")
 	ar := alertRule("adopted", "shop", onNamed("heir"))
 	key := create(t, f.Hub, ar)
-	old := foreignRule("shop", rule.ObjectName(former, key.Namespace, key.Name))
+	old := foreignRule("shop", rule.ObjectName(former, rule.AlertRuleKey(key.Namespace, key.Name)))
 	old.Labels[v1alpha1.HubLabel], old.Labels["theirs"] = former, "too"
 	old.Annotations[v1alpha1.AlertRuleAnnotation] = key.String()
 	create(t, m, old)
-	unclaimed := foreignRule("shop", rule.ObjectName(former, key.Namespace, "nobodys"))
+	unclaimed := foreignRule("shop", rule.ObjectName(former, rule.AlertRuleKey(key.Namespace, "nobodys")))
 	unclaimed.Labels[v1alpha1.HubLabel] = former
 	unclaimed.Annotations[v1alpha1.AlertRuleAnnotation] = key.Namespace + "/nobodys"
 	create(t, m, unclaimed)
@@ -486,18 +486,8 @@ func (f *lifecycle) maxRules(t *testing.T) {
 	for i := range 12 {
 		create(t, m, deployment("shop", fmt.Sprintf("many-%d", i)))
 	}
-	c := f.ready(t, "one", metav1.ConditionFalse, v1alpha1.ReasonMaxRulesReached)
-	eventually(t, "7 are refused", func(ctx context.Context) error {
-		sc := membership("one")
-		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
-			return err
-		}
-		c = meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "7 Deployments lack AlertRules") || !strings.Contains(c.Message, "namespace shop has used up its share of spec.maxRules") {
-			return errors.New(c.Message)
-		}
-		return nil
-	})
+	f.ready(t, "one", metav1.ConditionFalse, v1alpha1.ReasonMaxRulesReached)
+	f.lack(t, 7, "namespace shop has used up its share of spec.maxRules")
 	count := func(want int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var list v1alpha1.AlertRuleList
@@ -530,22 +520,23 @@ func (f *lifecycle) maxRules(t *testing.T) {
 	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) { sc.Spec.MaxRules = new(int32(2)) })
 	must(t, f.manager.Kill())
 	f.restart()
-	expectEventually6Refused(t, f)
+	f.lack(t, 6, "maxRules (2)")
 	must(t, count(5)(t.Context()))
 	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) { sc.Spec.MaxRules = new(int32(100)) })
 	eventually(t, "all", count(11))
 	f.ready(t, "one", metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-func expectEventually6Refused(t *testing.T, f *lifecycle) {
+// lack waits until spoke one shows that Deployments lack AlertRules, and why.
+func (f *lifecycle) lack(t *testing.T, n int, why string) {
 	t.Helper()
-	eventually(t, "6 are refused", func(ctx context.Context) error {
+	eventually(t, fmt.Sprintf("%d lack AlertRules", n), func(ctx context.Context) error {
 		sc := membership("one")
 		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
 			return err
 		}
 		c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, "6 Deployments lack AlertRules") || !strings.Contains(c.Message, "maxRules (2)") {
+		if !strings.HasPrefix(c.Message, fmt.Sprintf("%d Deployments lack AlertRules", n)) || !strings.Contains(c.Message, why) {
 			return errors.New(c.Message)
 		}
 		return nil
@@ -593,12 +584,15 @@ func (f *lifecycle) repointed(t *testing.T) {
 	f.ready(t, "one", metav1.ConditionTrue, v1alpha1.ReasonReady)
 	expectRule(t, one, hand, "the change", func(r *monitoringv1.Rule) bool { return *r.For == "9m" })
 
-	// After the confirmation, the spoke is the other cluster.
+	// After the confirmation with the command that why prints, the spoke is the other cluster.
 	update(t, f.Hub, registration("one"), func(s *corev1.Secret) { s.Data[v1alpha1.KubeconfigKey] = other })
 	expectCondition(t, f.Fleet, membership("one"), v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonIdentityChanged)
-	f.change(t, "one", func(sc *v1alpha1.SpokeCluster) {
-		sc.Annotations = map[string]string{v1alpha1.AcceptIdentityAnnotation: uid}
-	})
+	_, broken, err := askWhy(t, f.Hub, hand, "one")
+	must(t, err)
+	if broken == nil || broken.Name != "connection" {
+		t.Fatalf("why says %+v", broken)
+	}
+	mend(t, f.Hub, nil, *broken)
 	expectPushed(t, two, hand, 1)
 	eventually(t, "the confirmation is taken off", func(ctx context.Context) error {
 		sc := membership("one")

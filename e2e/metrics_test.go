@@ -35,6 +35,8 @@ func TestMetrics(t *testing.T) {
 	onProcesses(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
+	create(t, a, deployment(ns, "first"))
+	expectGenerated(t, shared(), spokeA, ns, "first", 1) // from here on, the templates are known
 	const fromDeployment = `rulefleet_propagation_duration_seconds_count{from="Deployment",interrupted="false"}`
 	before, err := metric(t.Context(), sharedManager(), fromDeployment)
 	if err != nil {

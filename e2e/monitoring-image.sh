@@ -12,19 +12,10 @@ require_docker
 
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
-arch=$(docker version --format '{{ .Server.Arch }}')
+export GOOS=linux GOARCH
+GOARCH=$(docker version --format '{{ .Server.Arch }}')
 
-# build MODULE PACKAGE PROGRAM [FLAG…]: the flags are those of prometheus/build.sh and build-pipeline.sh.
-build() {
-	local module=$1 package=$2 program=$3
-	shift 3
-	env GOWORK=off CGO_ENABLED=0 GOOS=linux GOARCH="$arch" go -C "$module" build -buildvcs=false -trimpath "$@" -ldflags '-s -w' \
-		-o "$context/bin/$program" "$package"
-}
-
-operator=github.com/prometheus-operator/prometheus-operator/cmd
-build prometheus github.com/prometheus/prometheus/cmd/prometheus prometheus -tags remove_all_sd
-build prometheus-operator $operator/operator operator
-build prometheus-operator $operator/prometheus-config-reloader prometheus-config-reloader
-printf 'FROM scratch\nCOPY bin/ /bin/\n' >"$context/Dockerfile"
+prometheus/build.sh "$context/prometheus"
+./build-pipeline.sh "$context/operator" prometheus-operator prometheus-config-reloader
+printf 'FROM scratch\nCOPY prometheus/prometheus operator/prometheus-operator operator/prometheus-config-reloader /bin/\n' >"$context/Dockerfile"
 docker build --quiet --tag "$name" "$context"

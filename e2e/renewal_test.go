@@ -128,12 +128,28 @@ func (r *renewals) isCurrent(rule *monitoringv1.Rule) bool {
 	return rule.Labels["step"] == strconv.Itoa(r.changes)
 }
 
+// noFailedWrites checks that no write to the spoke, and none of its Secret on the hub, has failed since the audit logs were
+// reset: neither with a former token, nor after a restart or a fail-over.
+func (r *renewals) noFailedWrites(t *testing.T) {
+	t.Helper()
+	for _, m := range []*fleet.Member{r.Hub, r.Spoke(spokeA)} {
+		failed, err := m.Audit().Events(func(e controlplane.AuditEvent) bool {
+			return wroteHere(e) && e.ResponseStatus.Code >= 400 && (m != r.Hub || e.ObjectRef.Resource == "secrets")
+		})
+		must(t, err)
+		for _, e := range failed {
+			t.Errorf("%s: %d: %s %s", m.Name(), e.ResponseStatus.Code, e.Verb, e.RequestURI)
+		}
+	}
+}
+
 // renewed waits until the token is renewed, and changes a rule meanwhile. Nothing is listed or watched again, and no
 // request fails.
 func (r *renewals) renewed(t *testing.T) {
 	t.Helper()
 	spoke, former := r.Spoke(spokeA), r.tokens[len(r.tokens)-1]
 	before, was := registered(t, r.Hub)
+	r.noFailedWrites(t)
 	must(t, spoke.Audit().Reset())
 	eventually(t, "the token is renewed and in use", func(ctx context.Context) error {
 		r.change(t)
@@ -157,6 +173,7 @@ func (r *renewals) renewed(t *testing.T) {
 	}
 	expectRule(t, spoke, client.ObjectKeyFromObject(r.rule), "the last change", r.isCurrent)
 	r.use(t)
+	r.noFailedWrites(t)
 
 	requests, err := spoke.Audit().Events(func(e controlplane.AuditEvent) bool {
 		return e.User.Username == "system:serviceaccount:"+fleet.Namespace+":"+fleet.SpokeUser

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -32,8 +31,6 @@ type slowLink struct {
 
 // TestSlowLinks connects large spokes over slow links, which must take at most 50 % longer than their bytes need.
 func TestSlowLinks(t *testing.T) {
-	t.Parallel()    // it mostly waits
-	up := starts(t) // what it creates would make the fault tests' measurement without a fault slower
 	sizes := map[string]int{"small": 500, "large": 5000}
 	links := []slowLink{
 		{name: "small-slow", spoke: "small", rate: 20_000},
@@ -44,13 +41,12 @@ func TestSlowLinks(t *testing.T) {
 		delete(sizes, "large")
 		links = links[:1]
 	}
-	f := startAlone(t, fleet.Options{Intervals: 1, Audit: true})
+	f := start(t, fleet.Options{Intervals: 1, Audit: true})
 	for name, n := range sizes {
 		m, err := f.StartSpoke(t.Context(), name, "prometheusrules")
 		must(t, err)
 		populate(t, m, n)
 	}
-	up()
 	manager, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: t.TempDir(), HubID: hubID, Args: []string{"--built-in-templates="}})
 	must(t, err)
 	x := alone(f, manager)
@@ -74,17 +70,12 @@ func populate(t *testing.T, m *fleet.Member, n int) {
 	for i := range namespaces {
 		namespace(t, fmt.Sprintf("team-%d", i), m)
 	}
-	g, ctx := errgroup.WithContext(t.Context())
-	g.SetLimit(16)
-	for i := range n {
-		g.Go(func() error {
-			d := deployment(fmt.Sprintf("team-%d", i%namespaces), fmt.Sprintf("service-%d", i))
-			d.Labels["app.kubernetes.io/managed-by"], d.Labels["app.kubernetes.io/version"] = "kustomize", fmt.Sprintf("1.%d.0", i)
-			d.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": strings.Repeat(fmt.Sprintf(`{"name":"service-%d"},`, i), 20)}
-			return m.Client.Create(ctx, d)
-		})
-	}
-	must(t, g.Wait())
+	createMany(t, m, n, 16, func(i int) client.Object {
+		d := deployment(fmt.Sprintf("team-%d", i%namespaces), fmt.Sprintf("service-%d", i))
+		d.Labels["app.kubernetes.io/managed-by"], d.Labels["app.kubernetes.io/version"] = "kustomize", fmt.Sprintf("1.%d.0", i)
+		d.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": strings.Repeat(fmt.Sprintf(`{"name":"service-%d"},`, i), 20)}
+		return d
+	})
 }
 
 // proxy puts a slow link in front of a spoke.

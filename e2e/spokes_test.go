@@ -268,7 +268,7 @@ func TestColumns(t *testing.T) {
 		args, header string
 		row          []string // "*" for any value, "reason" for that of spokeA's condition Ready
 	}{
-		{"get ar -n " + ns, "NAME ALERT SEVERITY CLUSTERS READY FIRING REASON AGE", []string{"rule", "TestAlert", "warning", "1", "1/1", "AllApplied", "*"}},
+		{"get ar -n " + ns, "NAME ALERT SEVERITY READY FIRING REASON AGE", []string{"rule", "TestAlert", "warning", "1/1", "AllApplied", "*"}},
 		{"get spokes " + spokeA, "NAME READY REASON VERSION DEPLOYMENTS RULES AGE", []string{spokeA, "True", "reason", version.GitVersion, "*", "*", "*"}},
 		{"get spoke " + spokeA, "NAME READY REASON VERSION DEPLOYMENTS RULES AGE", []string{spokeA, "True", "reason", version.GitVersion, "*", "*", "*"}},
 		{"get art deployment-down", "NAME ALERT SEVERITY STATE ACCEPTED AGE", []string{"deployment-down", "DeploymentDown", "critical", "Enabled", "True", "*"}},

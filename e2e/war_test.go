@@ -135,7 +135,7 @@ func (w *war) contested(t *testing.T, key client.ObjectKey, words ...string) {
 			t.Errorf("the message does not say %q: %s", word, message)
 		}
 	}
-	if c := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionStalled); c.Status != metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
 		t.Errorf("Stalled is %+v", c)
 	}
 	expectSpoke(t, w.Fleet, w.name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonContested, "")
@@ -346,7 +346,7 @@ func TestWarOfTwins(t *testing.T) {
 	at.row("twins", rowOptions{unregistered: true}, func(r *fault) {
 		wars := map[client.ObjectKey]*war{same: at.inSpoke("same"), only: at.inSpoke(at.name)}
 		wars[only].object = func(o controlplane.AuditObject) bool {
-			return o.Resource == "prometheusrules" && o.Name == rule.ObjectName(hubID, only.Namespace, only.Name)
+			return o.Resource == "prometheusrules" && o.Name == rule.ObjectName(hubID, rule.AlertRuleKey(only.Namespace, only.Name))
 		}
 		var second *fleet.Manager
 		r.inject(func() {

@@ -13,6 +13,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,12 +68,13 @@ func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.Sta
 }
 
 // runnable matches the commands with which why fixes a step.
-var runnable = regexp.MustCompile(`kubectl (rulefleet join \S+ --spoke-context CONTEXT|-n \S+ label --overwrite secret \S+ \S+|patch \S+ \S+ --type[= ]merge -p '[^']*')`)
+var runnable = regexp.MustCompile(`kubectl (rulefleet join \S+ --spoke-context CONTEXT|-n \S+ label --overwrite secret \S+ \S+|annotate --overwrite spoke \S+ \S+|patch \S+ \S+ --type[= ]merge -p '[^']*')`)
 
-// mend runs the command that why prints to fix a step, as a person does who copies it.
-func (e *evaluating) mend(t *testing.T, k *kubectlRulefleet, link why.Link) {
+// mend runs the command that why prints to fix a step, as a person does who copies it. k may be nil if it is not one of the
+// plugin.
+func mend(t *testing.T, hub *fleet.Member, k *kubectlRulefleet, link why.Link) {
 	t.Helper()
-	command := strings.ReplaceAll(runnable.FindString(link.Fix), "CONTEXT", spokeA)
+	command := strings.ReplaceAll(runnable.FindString(link.Fix+"\n"+link.Evidence), "CONTEXT", spokeA)
 	if args, ok := strings.CutPrefix(command, "kubectl rulefleet "); ok {
 		k.expect(t, exit.OK, "", strings.Fields(args)...)
 		return
@@ -82,9 +84,9 @@ func (e *evaluating) mend(t *testing.T, k *kubectlRulefleet, link why.Link) {
 	if patch != "" {
 		words = append(words, strings.TrimSuffix(patch, "'"))
 	}
-	out, err := e.Hub.Kubectl(t.Context(), words...).CombinedOutput()
+	out, err := hub.Kubectl(t.Context(), words...).CombinedOutput()
 	if err != nil || len(words) == 0 {
-		t.Fatalf("%q, from %q: %v: %s", command, link.Fix, err, out)
+		t.Fatalf("%q, from %+v: %v: %s", command, link, err, out)
 	}
 }
 
@@ -113,6 +115,20 @@ func TestWhyMends(t *testing.T) {
 		t.Errorf("a Prometheus evaluates the first rule %v after the start of the manager", took)
 	}
 
+	gone := func(objects ...client.Object) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Helper()
+			for _, o := range objects {
+				must(t, client.IgnoreNotFound(e.Hub.Client.Delete(t.Context(), o)))
+				within(t, linkLimit, o.GetName()+" is gone", func(ctx context.Context) error {
+					if err := e.Hub.Client.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+						return fmt.Errorf("it is there: %w", err)
+					}
+					return nil
+				})
+			}
+		}
+	}
 	deleted := func(m *fleet.Member, o client.Object, namespace, name string) func(*testing.T) {
 		o.SetNamespace(namespace)
 		o.SetName(name)
@@ -137,6 +153,8 @@ func TestWhyMends(t *testing.T) {
 		{"the Secret is gone", deleted(e.Hub, &corev1.Secret{}, fleet.Namespace, spokeA), why.NotOK, "registration", v1alpha1.ReasonKubeconfigMissing},
 		{"its label is gone", secret(func(s *corev1.Secret) { delete(s.Labels, v1alpha1.RegistrationLabel) }), why.NotOK, "registration", "does not have the label"},
 		{"its kubeconfig is gone", secret(func(s *corev1.Secret) { delete(s.Data, v1alpha1.KubeconfigKey) }), why.NotOK, "registration", "has no key kubeconfig"},
+		{"the SpokeCluster is gone", gone(membership(spokeA)), why.NotOK, "registration", "does not have the label"},
+		{"nothing is left of it on the hub", gone(membership(spokeA), registration(spokeA)), why.NotOK, "registration", "does not exist"},
 		{"suspended", func(t *testing.T) {
 			t.Helper()
 			update(t, e.Hub, membership(spokeA), func(sc *v1alpha1.SpokeCluster) { sc.Spec.Suspend = new(true) })
@@ -148,7 +166,7 @@ func TestWhyMends(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.fault(t)
-			e.mend(t, k, e.explained(t, key, tc.state, tc.step, tc.says))
+			mend(t, e.Hub, k, e.explained(t, key, tc.state, tc.step, tc.says))
 			e.works(t, key)
 		})
 	}
@@ -185,23 +203,63 @@ var stepsOf = map[string][]string{
 func (r *fault) explained(status metav1.ConditionStatus, reason string) {
 	r.t.Helper()
 	within(r.t, shownWithin, "why explains "+reason, func(ctx context.Context) error {
-		key, steps := client.ObjectKey{Namespace: fleet.Namespace, Name: r.name + "-rule-1"}, stepsOf[reason]
 		if status == metav1.ConditionTrue {
-			if key, reason = r.failing(ctx); reason == "" {
+			key, of := r.failing(ctx)
+			if of == "" {
 				return fmt.Errorf("no AlertRule fails in %s", r.name)
 			}
-			steps = []string{"written"}
+			return r.says(key, r.name, of, "written")
 		}
-		_, broken, err := askWhy(r.t, r.Hub, key, r.name)
+		return r.says(r.untouched(), r.name, reason, stepsOf[reason]...)
+	})
+}
+
+// untouched is an AlertRule that no fault changes.
+func (r *fault) untouched() client.ObjectKey {
+	return client.ObjectKey{Namespace: fleet.Namespace, Name: r.name + "-rule-1"}
+}
+
+// says returns an error unless one of the steps is the first that is not ok, for a reason, with what fixes it.
+func (r *fault) says(key client.ObjectKey, spoke, reason string, steps ...string) error {
+	r.t.Helper()
+	_, broken, err := askWhy(r.t, r.Hub, key, spoke)
+	if err != nil {
+		return err
+	}
+	if broken == nil || !slices.Contains(steps, broken.Name) || !strings.Contains(broken.Evidence, reason) || broken.Fix == "" {
+		return fmt.Errorf("why says %+v, want one of the steps %q", broken, steps)
+	}
+	r.t.Logf("%s: why says: %s", r.title, broken.Fix)
+	return nil
+}
+
+// step asks the plugin about a rule in the spoke, in which nothing is broken. It waits until a step has a state, with words
+// in what is said about it.
+func (r *fault) step(key client.ObjectKey, name string, state why.State, words ...string) {
+	r.t.Helper()
+	within(r.t, shownWithin, fmt.Sprintf("why says that the step %q of %s is %s", name, key.Name, state), func(context.Context) error {
+		steps, broken, err := askWhy(r.t, r.Hub, key, r.name)
 		if err != nil {
 			return err
 		}
-		if broken == nil || !slices.Contains(steps, broken.Name) || !strings.Contains(broken.Evidence, reason) || broken.Fix == "" {
-			return fmt.Errorf("it says %+v, want one of the steps %q", broken, steps)
+		i := slices.IndexFunc(steps, func(l why.Link) bool { return l.Name == name })
+		if broken != nil || i < 0 || steps[i].State != state {
+			return fmt.Errorf("it says %+v", steps)
 		}
-		r.t.Logf("%s: why says: %s", r.title, broken.Fix)
+		for _, word := range words {
+			if !strings.Contains(steps[i].Evidence+"\n"+steps[i].Fix, word) {
+				return fmt.Errorf("it does not say %q: %+v", word, steps[i])
+			}
+		}
 		return nil
 	})
+}
+
+// refused asks the plugin while it cannot read the AlertRule from the hub.
+func (r *fault) refused(code int, words string) {
+	r.t.Helper()
+	k, key := pluginFor(r.t, r.Hub), r.untouched()
+	k.expect(r.t, code, words, "why", "alertrule/"+key.Name, "-n", key.Namespace, "--cluster", r.name)
 }
 
 // failing returns an AlertRule that is not written to the spoke, and the reason.

@@ -33,7 +33,7 @@ fail() {
 	exit 1
 }
 
-# kind runs the kind on the PATH, or builds one once.
+# kind runs the program kind on the PATH. If there is none, it builds one into bin/tools.
 kind() {
 	if [[ -z ${kind_path:-} ]]; then
 		kind_path=$(type -P kind || true)

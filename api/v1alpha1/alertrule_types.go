@@ -12,11 +12,15 @@ import (
 // +kubebuilder:resource:shortName=ar,categories=rulefleet
 // +kubebuilder:printcolumn:name="Alert",type=string,JSONPath=`.spec.alert`
 // +kubebuilder:printcolumn:name="Severity",type=string,JSONPath=`.spec.severity`
-// +kubebuilder:printcolumn:name="Clusters",type=integer,JSONPath=`.status.summary.desired`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.summary.ready`
 // +kubebuilder:printcolumn:name="Firing",type=integer,JSONPath=`.status.summary.firing`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Cluster",type=string,priority=1,JSONPath=`.spec.workloadRef.cluster`
+// +kubebuilder:printcolumn:name="Workload",type=string,priority=1,JSONPath=`.spec.workloadRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.spec.alert`
+// +kubebuilder:selectablefield:JSONPath=`.spec.severity`
+// +kubebuilder:selectablefield:JSONPath=`.spec.workloadRef.cluster`
 type AlertRule struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -28,8 +32,9 @@ type AlertRule struct {
 	// +required
 	Spec AlertRuleSpec `json:"spec,omitzero"`
 
-	// status shows the delivery status of the alert in every spoke.
+	// status shows the delivery status of the alert in every spoke. It is written as a whole.
 	// +optional
+	// +structType=atomic
 	// +default={"observedGeneration":-1}
 	Status AlertRuleStatus `json:"status,omitzero"`
 }
@@ -59,6 +64,7 @@ type AlertRuleSpec struct {
 	// workloadRef names the workload that the alert is about. It is set on AlertRules that a template
 	// generates, and is optional on others. Once it is set, workloadRef and placement are immutable.
 	// +optional
+	// +structType=atomic
 	WorkloadRef *WorkloadReference `json:"workloadRef,omitempty"`
 
 	// placement selects the spokes.
@@ -96,7 +102,7 @@ type AlertRuleSpec struct {
 // Override changes an AlertRule in some of the spokes on which it is placed: those that are listed by
 // name, and those whose labels match the selector.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.state) || has(self.expr) || has(self.for) || has(self.severity) || has(self.labels) || has(self.annotations)",message="an override must change something; set state, expr, for, severity, labels or annotations"
+// +kubebuilder:validation:XValidation:rule="has(self.state) || has(self.expr) || has(self.for) || has(self.keepFiringFor) || has(self.interval) || has(self.severity) || has(self.labels) || has(self.annotations)",message="an override must change something; set state, expr, for, keepFiringFor, interval, severity, labels or annotations"
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="the severity is set twice; set either severity or labels.severity",fieldPath=".severity"
 type Override struct {
 	ClusterSelection `json:",inline"`
@@ -114,6 +120,16 @@ type Override struct {
 	// for replaces the time for which the expression must return a result before the alert fires.
 	// +optional
 	For Duration `json:"for,omitempty"`
+
+	// keepFiringFor replaces the time for which the alert keeps firing after the expression last returned a
+	// result. It requires Prometheus 2.42 or later.
+	// +optional
+	KeepFiringFor Duration `json:"keepFiringFor,omitempty"`
+
+	// interval replaces the time between two evaluations of the expression.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0+[a-z]*)*$')",message="the interval must not be zero; leave it out to use the interval of Prometheus"
+	Interval Duration `json:"interval,omitempty"`
 
 	// severity replaces the value of the alert's label severity.
 	// +optional
@@ -191,9 +207,8 @@ type AlertRuleStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Accepted (the spec is valid), Ready (the rule has reached the furthest state that
-	// can be verified in every spoke on which it is placed), Stalled (the rule makes no progress until
-	// you act) and, if the Prometheus of a spoke can be queried, MetricsPresent (Prometheus has the
-	// series that the expression selects).
+	// can be verified in every spoke on which it is placed), Stalled (only if the rule makes no progress until
+	// you act) and MetricsPresent (only if a Prometheus lacks series that the expression selects).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -288,14 +303,14 @@ type RuleSummary struct {
 
 	// failing is the number of spokes that refuse the rule, hold another object or another version in its
 	// place, or don't evaluate it.
-	// +required
+	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Failing int32 `json:"failing"`
+	Failing int32 `json:"failing,omitempty"`
 
 	// unreachable is the number of spokes that are currently unreachable.
-	// +required
+	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Unreachable int32 `json:"unreachable"`
+	Unreachable int32 `json:"unreachable,omitempty"`
 
 	// ready is the number of spokes in which the rule is ready, out of the number of desired spokes, such
 	// as 3/3. In a ready spoke, the phase of the rule is the furthest that can be verified there.

@@ -69,9 +69,9 @@ type AlertRuleTemplateSpec struct {
 	Workloads *metav1.LabelSelector `json:"workloads,omitempty"`
 
 	// allow lists the annotations with which a Deployment can adjust its AlertRule, without their prefix
-	// rulefleet.io/: alerts, disable, severity, for and labels. It defaults to alerts, disable and for. With
-	// severity and labels, everyone who can edit a Deployment decides who is notified. An empty list allows
-	// none.
+	// rulefleet.io/: alerts, disable, for, severity and labels. The default is [alerts, disable, for]. If you
+	// add severity or labels, everyone who can edit a Deployment decides who is notified. An empty list
+	// allows no annotation.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=5
@@ -97,10 +97,10 @@ const (
 	// AdjustDisable is the annotation rulefleet.io/disable. Its value lists the templates to disable for
 	// the Deployment, by name, such as a,b.
 	AdjustDisable Adjustment = "disable"
-	// AdjustSeverity is the annotation rulefleet.io/severity. Its value replaces the severity, such as
-	// warning.
+	// AdjustSeverity is the annotation rulefleet.io/severity. Its value, such as warning, replaces the
+	// severity.
 	AdjustSeverity Adjustment = "severity"
-	// AdjustFor is the annotation rulefleet.io/for. Its value replaces the field for, such as 10m.
+	// AdjustFor is the annotation rulefleet.io/for. Its value, such as 10m, replaces spec.for of the AlertRule.
 	AdjustFor Adjustment = "for"
 	// AdjustLabels is the annotation rulefleet.io/labels. Its value lists labels to add to the alert, such as
 	// tier=1,owner=shop. It can't replace labels that the template sets.
@@ -139,8 +139,8 @@ type AlertRuleTemplateStatus struct {
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Accepted (the spec is valid), and Ready and Stalled, which repeat it for tools
-	// that only read these two.
+	// conditions are Accepted (the spec is valid) and, for tools that do not read it, Ready and, if the spec
+	// is not valid, Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -3,19 +3,19 @@ package v1alpha1
 // Conditions of an AlertRule and an AlertRuleTemplate.
 const (
 	// ConditionAccepted is True when the spec is valid. If it is False, the message says what to change,
-	// and Rulefleet does not try again until the spec changes.
+	// and Rulefleet does not try again until the spec changes. The exception is the reason LimitExceeded: the
+	// AlertRule is accepted when its namespace has room for it.
 	ConditionAccepted = "Accepted"
 	// ConditionReady is True when the rule has reached the furthest state that can be verified in every
 	// spoke on which it is placed. On a SpokeCluster, it is True when Rulefleet can manage the rules in the
 	// spoke.
 	ConditionReady = "Ready"
-	// ConditionStalled is True when the AlertRule makes no progress until you act (kstatus: Failed). It can be
-	// False although you have to act: Ready has the reason then.
+	// ConditionStalled is True when the AlertRule makes no progress until you act (kstatus: Failed), and
+	// absent otherwise. It can be absent although you have to act: Ready has the reason then.
 	ConditionStalled = "Stalled"
 	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a selector of the
-	// AlertRule's expression, so that the alert can't fire there. It is absent if no Prometheus can be
-	// queried. On a SpokeCluster, it is False when Prometheus has none of the metrics of
-	// kube-state-metrics that rules in the spoke need.
+	// AlertRule's expression, so that the alert can't fire there. Otherwise it is absent. On a SpokeCluster, it
+	// is False when Prometheus has none of the metrics of kube-state-metrics that rules in the spoke need.
 	ConditionMetricsPresent = "MetricsPresent"
 )
 
@@ -67,8 +67,6 @@ const (
 	ReasonNoClusters = "NoClusters"
 	// ReasonDisabled is Ready=True: the rule is disabled, and is removed from the spokes.
 	ReasonDisabled = "Disabled"
-	// ReasonNotStalled is Stalled=False: no row has a reason that sets Stalled.
-	ReasonNotStalled = "NotStalled"
 )
 
 // Reasons of a row of AlertRule.status.clusters. A reason explains why the rule has not reached the next
@@ -229,8 +227,9 @@ const (
 	// ReasonServed is PrometheusRuleServed=True: PrometheusRules can be read.
 	ReasonServed = "Served"
 	// ReasonDeletionsHeld is Ready=False: deletions of rules wait, because they may be a mistake. Many rules
-	// are to be deleted at once, or the spoke became a different cluster shortly before. The deletions
-	// continue at the time in the message, or when you set AcknowledgeDeletionsAnnotation. Deletions that
+	// are to be deleted at once; or, shortly before, the spoke became a different cluster, its identity was
+	// recorded again, or the manager was restarted while deletions were held. The deletions continue at
+	// the time in the message, or when you set AcknowledgeDeletionsAnnotation. Deletions that
 	// may be caused by a loss of AlertRules, templates or placement labels on the hub only continue with
 	// the annotation. All other work on the spoke continues.
 	ReasonDeletionsHeld = "DeletionsHeld"
@@ -255,8 +254,8 @@ const (
 	// ReasonLeaving is Ready=False: the SpokeCluster is being deleted and, if its deletionPolicy is Delete,
 	// the rules in the spoke, too.
 	ReasonLeaving = "Leaving"
-	// ReasonRulesFailing is Ready=True with a warning: the spoke is connected, but some rules are not in it
-	// or are not evaluated. The message counts them, gives the reasons, and names one of them.
+	// ReasonRulesFailing is Ready=True with a warning: the spoke is connected, but some rules are not in it,
+	// are not evaluated, or could not be removed. The message counts them, gives the reasons, and names one of them.
 	ReasonRulesFailing = "RulesFailing"
 	// ReasonReady is Ready=True of a SpokeCluster: Rulefleet manages the rules in the spoke.
 	ReasonReady = "Ready"

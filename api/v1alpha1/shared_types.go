@@ -100,7 +100,7 @@ type AlertSpec struct {
 }
 
 // ClusterSelection selects spokes: those that are listed by name, and those whose SpokeCluster has
-// labels that match the selector.
+// labels that match the selector. The spokes that exclude selects are left out.
 // +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.selector)",message="no cluster is selected; list names, or set a label selector; an empty selector ({}) selects every cluster"
 type ClusterSelection struct {
 	// names lists clusters by name. You can list a cluster before it is registered. It is selected as soon
@@ -113,6 +113,26 @@ type ClusterSelection struct {
 
 	// selector selects clusters by the labels of their SpokeCluster. An empty selector, {}, selects
 	// every cluster.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+
+	// exclude selects clusters that are left out even if names or selector select them.
+	// +optional
+	Exclude *ClusterExclusion `json:"exclude,omitempty"`
+}
+
+// ClusterExclusion selects spokes that a ClusterSelection leaves out: those that are listed by name, and
+// those whose SpokeCluster has labels that match the selector.
+// +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.selector)",message="no cluster is excluded; list names, set a label selector, or remove exclude"
+type ClusterExclusion struct {
+	// names lists clusters by name.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1000
+	Names []ClusterName `json:"names,omitempty"`
+
+	// selector selects clusters by the labels of their SpokeCluster.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }

@@ -4,8 +4,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // The methods of an AlertRule by which the manager treats it as a source of rules, like any other kind of sources.
 
+// AlertRuleKind is the kind of AlertRules.
+const AlertRuleKind = "AlertRule"
+
 // SourceKind returns the kind of the source.
-func (r *AlertRule) SourceKind() string { return "AlertRule" }
+func (r *AlertRule) SourceKind() string { return AlertRuleKind }
 
 // GetPlacement returns spec.placement.
 func (r *AlertRule) GetPlacement() ClusterSelection { return r.Spec.Placement }

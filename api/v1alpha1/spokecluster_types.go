@@ -64,8 +64,8 @@ type SpokeClusterSpec struct {
 	// PrometheusRule gets the labels that their selectors require. A rule is ready only when all of them
 	// evaluate it, as far as Rulefleet can query them. If the list is empty and exactly one
 	// Prometheus or ThanosRuler of the spoke has a ruleSelector, Rulefleet chooses it, and keeps that choice
-	// when others are added. If several have one from the beginning, Rulefleet chooses none (reason
-	// Ambiguous).
+	// when others are added. If several have a ruleSelector from the beginning, Rulefleet chooses none
+	// (reason Ambiguous).
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -256,8 +256,8 @@ type SpokeCredential struct {
 	ExpirationTime metav1.Time `json:"expirationTime,omitzero"`
 
 	// renewalTime is the time at which a third of the credential's life is left. From that time on, the
-	// condition CredentialValid has the reason Expiring. It is absent if the credential does not say when it
-	// was issued.
+	// condition CredentialValid has the reason Expiring, or stays Unmanaged, until the credential expires. It is
+	// absent if the credential does not say when it was issued.
 	// +optional
 	RenewalTime metav1.Time `json:"renewalTime,omitzero"`
 }
@@ -270,8 +270,8 @@ type PendingDeletions struct {
 	Count int32 `json:"count"`
 
 	// held is the number of these rules whose deletion is held because it may be a mistake: there are many
-	// deletions at once, the spoke became a different cluster shortly before, or the rules are counted in
-	// suspect.
+	// deletions at once; the rules are counted in suspect; or, shortly before, the spoke became a different
+	// cluster, its identity was recorded again, or the manager was restarted while deletions were held.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Held int32 `json:"held,omitempty"`

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/lean"
 )
 
 const (
@@ -119,14 +120,14 @@ type newInformerFunc = func(toolscache.ListerWatcher, runtime.Object, time.Durat
 func newInformer(guard *continuity.Guard, scale interval.Scale) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		inner := guard.ListerWatcher(lw, o)
-		return toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+		return lean.Indexed(toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 				return untilAnswered(ctx, scale, func() (runtime.Object, error) { return inner.ListWithContext(ctx, options) })
 			},
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 				return untilAnswered(ctx, scale, func() (watch.Interface, error) { return inner.WatchWithContext(ctx, options) })
 			},
-		}, o, resync, indexers)
+		}, o, resync, indexers))
 	}
 }
 

@@ -31,7 +31,9 @@ func main() {
 	if o.releaseSpokes {
 		act = releaseSpokes
 	}
-	if err := act(ctrl.SetupSignalHandler(), o); err != nil {
+	ctx := ctrl.SetupSignalHandler()
+	go releaseMemory(ctx)
+	if err := act(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "rulefleet-manager:", err)
 		os.Exit(1)
 	}

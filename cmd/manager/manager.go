@@ -24,6 +24,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/leader"
+	"github.com/rulefleet/rulefleet/pkg/lean"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/renewal"
 	"github.com/rulefleet/rulefleet/pkg/webhook/certs"
@@ -61,6 +62,7 @@ func newManager(
 		RetryPeriod:                         &retry,
 		Metrics:                             metricsOptions(keeper, o),
 		HealthProbeBindAddress:              o.healthAddress,
+		PprofBindAddress:                    o.profileAddress,
 		WebhookServer:                       webhookServer(keeper, o),
 		Cache: cache.Options{
 			NewInformer: informer,
@@ -71,7 +73,7 @@ func newManager(
 					Transform:  renewal.Trim,
 				},
 				spoke.NamespaceMetadata():     {Transform: cache.TransformStripManagedFields()},
-				&v1alpha1.AlertRule{}:         {UnsafeDisableDeepCopy: &shared},
+				&v1alpha1.AlertRule{}:         {Transform: lean.AlertRule, UnsafeDisableDeepCopy: &shared},
 				&v1alpha1.AlertRuleTemplate{}: {UnsafeDisableDeepCopy: &shared},
 				&v1alpha1.SpokeCluster{}:      {UnsafeDisableDeepCopy: &shared},
 			},

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"math"
 	"os"
 	"runtime/debug"
+	"runtime/metrics"
+	"time"
 )
 
 // leaveHeadroom lowers Go's memory limit by a tenth if GOMEMLIMIT sets one. The chart sets it to the
@@ -15,4 +18,52 @@ func leaveHeadroom() {
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
 		debug.SetMemoryLimit(limit - limit/10)
 	}
+}
+
+const (
+	// releaseInterval is how often the manager looks whether it has become quiet.
+	releaseInterval = 15 * time.Second
+	// smallHeap is a live heap for which it does not matter how much memory is free beside it.
+	smallHeap = 16 << 20
+)
+
+// releaseMemory returns free memory to the system whenever the manager has become quiet, until ctx ends. By itself, Go
+// keeps as much as the heap had at its largest for minutes, such as while the first lists are read, and then twice
+// what is live.
+func releaseMemory(ctx context.Context) {
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	tick := time.NewTicker(releaseInterval)
+	defer tick.Stop()
+	for r := (releases{}); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		metrics.Read(samples)
+		if r.due(samples[0].Value.Uint64(), samples[1].Value.Uint64()) {
+			debug.FreeOSMemory()
+		}
+	}
+}
+
+// releases decides when free memory is returned. Each time, garbage is collected, so it is not worth it for little.
+type releases struct {
+	// allocated is how many bytes were allocated since the start of the process at the last look, and released at the
+	// last release.
+	allocated, released uint64
+}
+
+// due reports whether memory is to be returned: little was allocated since the last look, and much since the last
+// release. allocated is the number of bytes since the start of the process, and live is what the last garbage collection
+// left.
+func (r *releases) due(allocated, live uint64) bool {
+	live = max(live, smallHeap)
+	quiet := allocated-r.allocated <= live/8
+	r.allocated = allocated
+	if !quiet || allocated-r.released < live/4 {
+		return false
+	}
+	r.released = allocated
+	return true
 }

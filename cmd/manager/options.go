@@ -53,6 +53,7 @@ type options struct {
 	metricsSecure      bool
 	metricsService     string
 	healthAddress      string
+	profileAddress     string
 	leaderElect        bool
 	deletionHold       time.Duration
 	evaluatorInterval  time.Duration
@@ -130,7 +131,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.StringVar(&o.kubeStateMetrics, "kube-state-metrics-selector", "", "PromQL `matchers`, such as job=\"kube-state-metrics\", with which the built-in templates select the series of kube-state-metrics; empty for none."+
 		" The matchers must match in every spoke. A change updates the built-in templates that were not edited")
 	f.StringVar(&o.builtInTemplates, "built-in-templates", strings.Join(builtin.Enabled(), ","), "comma-separated `names` of the built-in templates to enable, out of "+
-		strings.Join(builtin.Names(), ", ")+". A change updates the built-in templates that were not edited")
+		strings.Join(builtin.Names(), ", ")+". A change for a template replaces the state that it has on the hub")
 	f.StringVar(&o.prometheusVersion, "prometheus-version", "", "`version` of the oldest Prometheus in the fleet, such as 2.53; rules that it can't parse are refused; if empty, rules are only checked for the Prometheus of each spoke")
 	f.StringVar(&o.prometheusFeatures, "prometheus-features", "", "comma-separated `names` of the features that every Prometheus in the fleet enables (--enable-feature), such as promql-experimental-functions")
 	f.StringVar(&o.allowKubeconfig, "allow-kubeconfig", "", "comma-separated `names` of features that kubeconfigs of spokes can use although they are refused by default: loopback, link-local (addresses of the server),"+
@@ -141,13 +142,14 @@ func (o *options) define(f *flag.FlagSet) {
 	f.IntVar(&o.tenantMaxRules, "tenant-max-rules", defaultTenantRules, "maximum `number` of AlertRules in each hub namespace other than the manager's own and the one of generated AlertRules; later ones wait (reason LimitExceeded), and accepted ones stay. 0 for no limit")
 	f.BoolVar(&o.tenancy.EnforceNamespace, "enforce-namespace", false, "restrict the expressions of AlertRules outside of the manager's own namespace to series whose label namespace is the namespace of the AlertRule; generated AlertRules are not restricted")
 	f.IntVar(&o.limits.Objects, "spoke-max-objects", spoke.DefaultMaxObjects, "maximum `number` of objects of each kind (Deployments, namespaces, PrometheusRules) in a spoke; the rules of a spoke with more are not managed (reason TooLarge)")
-	f.StringVar(&o.spokeMaxMemory, "spoke-max-memory", "48Mi", "maximum `quantity` of memory for the cached objects of a spoke, at least 36Mi, such as 48Mi; a page of a list can use at most a third of it, a single Deployment or namespace, of which only the metadata is read, at most a quarter, and any other object at most a twelfth")
-	f.IntVar(&o.spokeMaxWrites, "spoke-max-writes", generate.DefaultWrites, "maximum `number` of writes a second that one spoke can cause, counted separately for updates of generated AlertRules (after changes of its Deployments) and for status updates (of rules that change back and forth); short bursts of ten times this number are allowed, and new AlertRules are not limited")
+	f.StringVar(&o.spokeMaxMemory, "spoke-max-memory", "48Mi", "maximum `quantity` of memory for the cached objects of a spoke, at least 36Mi, such as 48Mi; its parts are limited: one page of a list to a third, the metadata of one Deployment or namespace to a quarter, and one object of another kind to a twenty-fourth")
+	f.IntVar(&o.spokeMaxWrites, "spoke-max-writes", generate.DefaultWrites, "maximum `number` of writes a second that one spoke can cause. It applies to two kinds of writes, each on its own: updates of generated AlertRules after changes of its Deployments, and status updates of rules that change back and forth. Short bursts of ten times this number are allowed, and new AlertRules are not limited")
 	f.IntVar(&o.spokeNamespaceShare, "spoke-namespace-share", generate.DefaultNamespaceShare, "maximum `percentage` of spec.maxRules of a SpokeCluster that the Deployments of one namespace of the spoke can use; the rest is for its other namespaces")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 disables it")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics over https, and only to clients that are allowed to get /metrics on the hub")
 	f.StringVar(&o.metricsService, "metrics-service", "rulefleet-metrics", "`name` of the Service in the manager's namespace through which metrics are scraped; with https, the webhook's certificate authority issues a certificate for it")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 disables them")
+	f.StringVar(&o.profileAddress, "pprof-bind-address", "0", "loopback `address`, such as 127.0.0.1:6060, at which Go's profiles are served under /debug/pprof; 0 disables them. With kubectl port-forward, they can be read from outside the pod")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "elect one of several replicas as leader, with a Lease in the manager's namespace")
 	f.StringVar(&o.evaluatorSpaces, "evaluator-namespaces", allNamespaces, "comma-separated `namespaces` of the spokes whose Prometheus and ThanosRuler objects can be chosen automatically to evaluate the rules; * for all."+
 		" spec.evaluatorRefs of a SpokeCluster can name objects in other namespaces")
@@ -198,7 +200,7 @@ func (o *options) validate() error {
 	if err := builtin.ValidateSelector(o.kubeStateMetrics); err != nil {
 		errs = append(errs, fmt.Errorf("--kube-state-metrics-selector: %w", err))
 	}
-	errs = append(errs, o.validateKubeconfigs(), o.validateLimits(), o.validateTenancy(), o.validateWebhook())
+	errs = append(errs, o.validateKubeconfigs(), o.validateLimits(), o.validateTenancy(), o.validateWebhook(), o.validateProfiles())
 	evaluator, err := compat.Parse(o.prometheusVersion, o.prometheusFeatures)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--prometheus-version: %w", err))
@@ -349,6 +351,21 @@ func (o *options) validateWebhook() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validateProfiles refuses to serve profiles to other machines: they show what is in memory.
+func (o *options) validateProfiles() error {
+	if o.profileAddress == "0" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(o.profileAddress)
+	if err != nil {
+		return fmt.Errorf("--pprof-bind-address: %w", err)
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return fmt.Errorf("--pprof-bind-address: %q is not a loopback address; use 127.0.0.1 or ::1", host)
+	}
+	return nil
 }
 
 func (o *options) furtherHosts() []string { return fields(o.webhookHosts) }

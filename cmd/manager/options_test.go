@@ -68,6 +68,23 @@ func TestNamespacesOfSpokes(t *testing.T) {
 	}
 }
 
+func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
+	for _, good := range []string{"0", "127.0.0.1:6060", "127.8.8.8:0", "[::1]:6060"} {
+		t.Run(good, func(t *testing.T) {
+			if o, err := parse([]string{"--pprof-bind-address=" + good}, io.Discard); err != nil || o.profileAddress != good {
+				t.Errorf("got %+v, %v", o, err)
+			}
+		})
+	}
+	for _, bad := range []string{"", ":6060", "0.0.0.0:6060", "[::]:6060", "10.0.0.1:6060", "localhost:6060", "127.0.0.1"} {
+		t.Run("not "+bad, func(t *testing.T) {
+			if _, err := parse([]string{"--pprof-bind-address=" + bad}, io.Discard); err == nil || !strings.Contains(err.Error(), "--pprof-bind-address") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 func TestIntervalScale(t *testing.T) {
 	if o, err := parse([]string{"--interval-scale=0.2"}, io.Discard); err != nil || o.intervals != 0.2 {
 		t.Errorf("got %+v, %v", o, err)
@@ -143,6 +160,32 @@ func TestHeadroom(t *testing.T) {
 				t.Errorf("the limit is %d", got)
 			}
 		})
+	}
+}
+
+func TestReleases(t *testing.T) {
+	const mib = 1 << 20
+	r := releases{}
+	for i, look := range []struct {
+		what                  string
+		allocatedMiB, liveMiB uint64
+		due                   bool
+	}{
+		{"the first list", 300, 100, false},
+		{"it goes on", 400, 100, false},
+		{"it is quiet", 401, 100, true},
+		{"nothing is new", 402, 100, false},
+		{"a little garbage", 410, 100, false},
+		{"more of it", 418, 100, false},
+		{"enough", 426, 100, true},
+		{"a burst", 600, 100, false},
+		{"it is quiet again", 601, 100, true},
+		{"a small heap", 603, 1, false},
+		{"4 MiB since the last time", 605, 1, true},
+	} {
+		if due := r.due(look.allocatedMiB*mib, look.liveMiB*mib); due != look.due {
+			t.Errorf("look %d, %s: due is %t", i, look.what, due)
+		}
 	}
 }
 

@@ -212,8 +212,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	places := hub.NewPlaces(local.GetClient(), o.tenantMaxRules, o.namespace, o.generatedNamespace)
 	recorder := local.GetEventRecorder("rulefleet")
 	validator := validation.New(o.validateOptions())
-	board := status.NewBoard()
-	failures := status.NewFailures(board, o.intervals, o.spokeMaxWrites, provider.Changed)
+	board := status.NewBoard(o.intervals, o.spokeMaxWrites, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 	contests := contest.New(clock.RealClock{}, o.intervals)
 
@@ -230,7 +229,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, MaxObjects: o.limits.Objects, NamespaceShare: o.spokeNamespaceShare, Intervals: o.intervals,
 	})
 	distributor := distribute.NewReconciler(distribute.Options{
-		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: failures, Validator: validator, Generated: o.generatedNamespace,
+		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: board, Validator: validator, Generated: o.generatedNamespace,
 		Propagation: propagation, Evaluations: poller, Contests: contests, Intervals: o.intervals, MaxObjects: o.limits.Objects,
 		Render: render, Tenants: tenants, Places: places, Changed: board.Notify,
 	})
@@ -248,13 +247,13 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	}
 	members := &membership.Reconciler{
 		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, HubID: hubID, Namespace: o.namespace, EvaluatorNamespaces: o.evaluatorNamespaces(),
-		Brake: held, Rules: rules, Failures: failures, Evaluation: poller, Renewals: renewals, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
+		Brake: held, Rules: rules, Failures: board, Evaluation: poller, Renewals: renewals, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
 	}
 	braker := &brake.Reconciler{
 		Client: local.GetClient(), Brake: held, Changed: provider.Changed, Recorder: recorder, Contests: contests,
 		Engaged: func(name string) bool { return provider.Spoke(name) != nil },
 	}
-	statuses := &status.Reconciler{Client: local.GetClient(), Board: board, Failures: failures, Recorder: recorder, Validator: validator, Tenants: tenants, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
+	statuses := &status.Reconciler{Client: local.GetClient(), Board: board, Recorder: recorder, Validator: validator, Tenants: tenants, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
 	c := &controllers{provider: provider, members: members, generator: generator, poller: poller, distributor: distributor, braker: braker, statuses: statuses}
 	return c.add(ctx, mgr)
 }

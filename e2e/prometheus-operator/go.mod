@@ -1,7 +1,6 @@
 // prometheus-operator and its config-reloader, which tests run. They are no part of the
-// operator's module, which needs the types alone. ../build-pipeline.sh and
-// ../monitoring-image.sh build them. What they share with the operator has the same version
-// there, so that it is compiled once.
+// operator's module, which needs the types alone. ../build-pipeline.sh builds them. What they
+// share with the operator has the same version there, so that it is compiled once.
 module github.com/rulefleet/rulefleet/e2e/prometheus-operator
 
 go 1.26.0

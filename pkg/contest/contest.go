@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 const (
@@ -65,8 +66,8 @@ type Object struct {
 // Write is a write of an object.
 type Write struct {
 	Object
-	// Rule is the AlertRule for which it is made.
-	Rule types.NamespacedName
+	// Rule is the source for which it is made.
+	Rule rule.Key
 	// Meant is a digest of the intended object, or Absent. For an annotation, it is the value to remove.
 	Meant string
 	// Base is the resourceVersion on which the write is conditional, if it comes from a cache that may not show
@@ -106,7 +107,7 @@ type Writes struct {
 	// refusals are the objects whose last writes were refused, and that are not contested.
 	refusals map[Object]refusal
 	// byRule are the disputes that may be shown.
-	byRule map[types.NamespacedName]map[Object]*dispute
+	byRule map[rule.Key]map[Object]*dispute
 	swept  time.Duration
 }
 
@@ -126,15 +127,15 @@ type peaceful struct {
 
 // dispute is an object with a reverted write. Times are relative to the start.
 type dispute struct {
-	rule        types.NamespacedName
+	rule        rule.Key
 	meant, base uint64
 	// undos is the number of reverts, and lost means that the last write was reverted.
 	undos int
 	lost  bool
 	// wrote is the time of the last write, and next the earliest time of the next one.
 	wrote, next time.Duration
-	// stood is the longest time that a write lasted since the first revert.
-	stood time.Duration
+	// stood is the longest time that a write lasted since the first revert, and stoodBefore is that without the last one.
+	stood, stoodBefore time.Duration
 	// until is when the object is no longer shown as contested.
 	until  time.Duration
 	absent bool
@@ -150,7 +151,7 @@ type dispute struct {
 func New(c clock.PassiveClock, intervals interval.Scale) *Writes {
 	return &Writes{
 		clock: c, intervals: intervals, start: c.Now(), seed: maphash.MakeSeed(),
-		peaceful: map[scope]map[uint64]peaceful{}, disputes: map[Object]*dispute{}, refusals: map[Object]refusal{}, byRule: map[types.NamespacedName]map[Object]*dispute{},
+		peaceful: map[scope]map[uint64]peaceful{}, disputes: map[Object]*dispute{}, refusals: map[Object]refusal{}, byRule: map[rule.Key]map[Object]*dispute{},
 	}
 }
 
@@ -168,6 +169,7 @@ func (w *Writes) Ask(write Write) Turn {
 	}
 	news := !d.lost
 	if news {
+		d.stoodBefore = d.stood
 		if d.undos > 0 {
 			d.stood = max(d.stood, now-d.wrote)
 		}

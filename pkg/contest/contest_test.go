@@ -1,25 +1,31 @@
 package contest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 var (
-	rule   = types.NamespacedName{Namespace: "rulefleet", Name: "down"}
+	source = rule.AlertRuleKey("rulefleet", "down")
 	object = Object{Spoke: "eu-1", Kind: "PrometheusRule", NamespacedName: types.NamespacedName{Namespace: "shop", Name: "down"}}
-	write  = Write{Object: object, Rule: rule, Meant: "a"}
+	write  = Write{Object: object, Rule: source, Meant: "a"}
 	at     = metav1.Unix(1e9, 0)
 	ours   = &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: Manager, Time: &at}}}
 	theirs = &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "argocd-controller", Time: &at}}}
@@ -65,7 +71,7 @@ func (f *front) again(write Write) time.Duration {
 func (f *front) shown() (message string, again time.Duration) {
 	f.Helper()
 	message, again = f.InSpoke(object.Spoke)
-	if of, _ := f.OfRule(object.Kind, rule, object.Spoke); of != message {
+	if of, _ := f.OfRule(object.Kind, source, object.Spoke); of != message {
 		f.Errorf("the spoke shows %q, and the rule %q", message, of)
 	}
 	return message, again
@@ -487,6 +493,71 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestLostWithItsKind forgets the undos of an object when its kind is not served or is being deleted, which deletes the
+// object as often as it is created meanwhile.
+func TestLostWithItsKind(t *testing.T) {
+	resource := schema.GroupResource{Group: "monitoring.coreos.com", Resource: "prometheusrules"}
+	unserved := apierrors.NewGenericServerResponse(http.StatusNotFound, "create", resource, object.Name, "404 page not found", 0, true)
+	for name, tc := range map[string]struct {
+		err     error
+		gone    bool
+		forgets bool
+	}{
+		"not served":             {unserved, true, true},
+		"a proxy's 404":          {apierrors.NewGenericServerResponse(http.StatusNotFound, "create", resource, object.Name, "<h1>Not Found</h1>", 0, true), true, false},
+		"it is being deleted":    {fmt.Errorf("create: %w", apierrors.NewMethodNotSupported(resource, "create")), true, true},
+		"an update":              {apierrors.NewNotFound(resource, object.Name), false, false},
+		"a namespace is missing": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, object.Namespace), true, false},
+		"denied":                 {apierrors.NewForbidden(resource, object.Name, errors.New("denied")), true, false},
+		"no answer":              {context.DeadlineExceeded, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFront(t)
+			w := write
+			w.Gone = tc.gone
+			for range 3 {
+				f.again(w)
+			}
+			if message, _ := f.shown(); message == "" {
+				t.Error("no contest is shown before")
+			}
+			f.Refused(w, tc.err)
+			message, _ := f.shown()
+			if wait := f.Ask(w).Wait; (message == "") != tc.forgets || (wait == 0) != tc.forgets {
+				t.Errorf("it shows %q, and the next write waits for %v", message, wait)
+			}
+		})
+	}
+}
+
+// TestNeverGone does not count an undo if the object that the cache lacks exists.
+func TestNeverGone(t *testing.T) {
+	f := newFront(t)
+	gone := write
+	gone.Gone = true
+	exists := apierrors.NewAlreadyExists(schema.GroupResource{Group: "monitoring.coreos.com", Resource: "prometheusrules"}, object.Name)
+	f.again(write)
+	f.again(write) // somebody undid it once
+	for range 3 {  // a proxy answers with empty lists
+		f.pass(time.Minute)
+		f.pass(f.Ask(gone).Wait)
+		f.Refused(gone, exists)
+		if message, _ := f.shown(); message != "" {
+			t.Errorf("it shows %q", message)
+		}
+		f.Stands(object)
+	}
+	if stood := f.disputes[object].stood; stood != 0 {
+		t.Errorf("it counts that the write stood for %v", stood)
+	}
+	if wait := f.again(write); wait != time.Second {
+		t.Errorf("after the second undo, the write waited for %v", wait)
+	}
+	if message, _ := f.shown(); message == "" {
+		t.Error("the second undo is not shown")
+	}
+}
+
 // TestTwins has two managers that revert each other's writes with growing delays. Both always show the
 // contest.
 func TestTwins(t *testing.T) {
@@ -597,10 +668,10 @@ func TestSeveralAreContested(t *testing.T) {
 	if message, _ := f.InSpoke("us-1"); message != "" {
 		t.Errorf("another spoke: %q", message)
 	}
-	if message, _ := f.OfRule("AlertRule", rule, ""); message != "" {
+	if message, _ := f.OfRule("AlertRule", source, ""); message != "" {
 		t.Errorf("another kind: %q", message)
 	}
-	if message, _ := f.OfRule("PrometheusRule", rule, "us-1"); message != "" {
+	if message, _ := f.OfRule("PrometheusRule", source, "us-1"); message != "" {
 		t.Errorf("the rule in another spoke: %q", message)
 	}
 }
@@ -620,8 +691,8 @@ func TestMemory(t *testing.T) {
 			f.Ask(w)
 		}
 	}
-	if len(f.peaceful[write.scope()]) != 900 || len(f.disputes) != 100 || len(f.byRule[rule]) != 50 {
-		t.Fatalf("it remembers %d, %d and %d", len(f.peaceful[write.scope()]), len(f.disputes), len(f.byRule[rule]))
+	if len(f.peaceful[write.scope()]) != 900 || len(f.disputes) != 100 || len(f.byRule[source]) != 50 {
+		t.Fatalf("it remembers %d, %d and %d", len(f.peaceful[write.scope()]), len(f.disputes), len(f.byRule[source]))
 	}
 	f.pass(memory + time.Minute)
 	f.InSpoke("")

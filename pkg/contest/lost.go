@@ -1,9 +1,13 @@
 package contest
 
 import (
+	"errors"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // refusedFrom is the number of consecutive writes, each based on another version of the object, that must be
@@ -79,4 +83,43 @@ func (w *Writes) LostTo(write Write, base string, found metav1.Object, tell func
 		tell(w.Message(write.Object))
 	}
 	return turn.Wait
+}
+
+// Refused records that a creation was refused, so that a missing object is not taken for the work of an opponent. If it
+// exists, the cache was wrong: nobody undid the last write. If the API server does not serve the kind, or is deleting it,
+// the object went with its kind: the deletion of a CustomResourceDefinition also deletes what an apply creates meanwhile.
+func (w *Writes) Refused(write Write, err error) {
+	if !write.Gone {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := w.disputes[write.Object]
+	switch {
+	case unserved(err):
+		delete(w.peaceful[write.scope()], w.key(write.Object))
+		w.endLocked(write.Object, d)
+	case apierrors.IsAlreadyExists(err) && d != nil && d.lost && d.gone:
+		d.lost, d.undos, d.stood = false, d.undos-1, d.stoodBefore
+		if d.undos < shownFrom {
+			w.hideLocked(write.Object, d)
+		}
+	}
+}
+
+// unserved reports whether the error of a creation says that the kind is not served, or is being deleted.
+func unserved(err error) bool {
+	if apierrors.IsMethodNotSupported(err) {
+		return true
+	}
+	var answer apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &answer) {
+		return false
+	}
+	status := answer.Status()
+	body, unexpected := live.Unexpected(status)
+	if unexpected && body != live.NotServed {
+		return false
+	}
+	return status.Details == nil || status.Details.Kind != "namespaces"
 }

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// OfRule returns the message about contested objects of an AlertRule in a spoke or, without a spoke, about the
-// AlertRule itself. Without a message, nothing is contested. Otherwise again is when to ask again.
-func (w *Writes) OfRule(kind string, rule types.NamespacedName, spoke string) (message string, again time.Duration) {
+// OfRule returns the message about contested objects of a source in a spoke or, without a spoke, about the
+// source itself. Without a message, nothing is contested. Otherwise again is when to ask again.
+func (w *Writes) OfRule(kind string, of rule.Key, spoke string) (message string, again time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.messageLocked(rulesOf(w.byRule[rule], kind, spoke))
+	return w.messageLocked(rulesOf(w.byRule[of], kind, spoke))
 }
 
 func rulesOf(disputes map[Object]*dispute, kind, spoke string) map[Object]*dispute {
@@ -142,7 +143,7 @@ func (w writer) advice(o Object) string {
 	leave := "configure it to ignore " + o.Kind + "s labeled app.kubernetes.io/managed-by=rulefleet"
 	switch {
 	case o.Kind == monitoringv1.PrometheusRuleKind:
-		leave += " or, if it enforces security, the user " + SpokeUser + ", because anyone can set the label"
+		leave += ". If it enforces security, configure it to ignore the user " + SpokeUser + " instead, because anyone can set the label"
 	case o.Annotation != "":
 		leave = "remove the annotation from the manifest that it applies"
 	case o.Status:

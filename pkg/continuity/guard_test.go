@@ -66,7 +66,7 @@ func TestInformer(t *testing.T) {
 		"a watch is lost after a deletion": {
 			before: func(s *server) { s.put("a", "b"); s.remove("a") },
 			then:   func(s *server) { s.cut(); s.put("c") },
-			asked:  "watch",
+			asked:  "watch watch-list", // a deletion has no time, so it proves nothing
 		},
 		"a watch is lost after bookmarks": {
 			before: func(s *server) { s.put("a"); s.others(50) },
@@ -145,6 +145,21 @@ func TestInformer(t *testing.T) {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("a") },
 			then:     func(s *server) { s.restore(); s.put("b", "a", "b") },
 			restored: restored,
+		},
+		"restored, and the object of the last event is deleted at its version": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "a") },
+			then:     func(s *server) { s.restore(); s.put("b"); s.remove("a") },
+			restored: restored,
+		},
+		"restored, and the object of the last event is written at its version": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "a") },
+			then:     func(s *server) { s.restore(); s.put("b", "a") },
+			restored: restored,
+		},
+		"restored, and the object that was deleted last is deleted at the same version": {
+			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c"); s.remove("a") },
+			then:     func(s *server) { s.restore(); s.put("b"); s.remove("a") },
+			restored: same, // there is no proof, and the kind is listed again
 		},
 		"restored, a deletion is lost": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.remove("b") },
@@ -362,7 +377,11 @@ func TestPages(t *testing.T) {
 		}
 		return list
 	}
+	k.history.interrupted()
 	k.noteList(page("90", "50", "80"), "", metav1.ListOptions{})
+	if !k.history.uncertain() {
+		t.Error("the first page ends the uncertainty")
+	}
 	k.noteList(page("70", "60"), "90", metav1.ListOptions{Continue: "more"})
 	k.noteList(page("90"), "90", metav1.ListOptions{Continue: "more"})
 	k.history.interrupted()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // history is what an informer knows about the history of its kind. It ignores resourceVersions that can't be
@@ -31,7 +32,7 @@ type history struct {
 	// expired means that the version at which a watch was to begin has expired, and there has been no list
 	// since.
 	expired bool
-	// broken means that a watch broke, and no later one is known to continue it.
+	// broken means that a watch broke, no later one is known to continue it, and the informer has no later list.
 	broken bool
 }
 
@@ -43,6 +44,9 @@ const maxWitnesses, maxVersion, maxIdentity = 32, 128, 1024
 type moment struct {
 	object
 	version string
+	// written is when the object was written, in seconds, according to its managedFields; 0 if they do not say it.
+	written int64
+	deleted bool
 }
 
 // object identifies an object, as opposed to another one of the same name.
@@ -60,7 +64,28 @@ func momentOf(o runtime.Object) moment {
 	if err != nil || !ordered(m.GetResourceVersion()) || len(m.GetNamespace())+len(m.GetName())+len(m.GetUID()) > maxIdentity {
 		return moment{}
 	}
-	return moment{object{types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, m.GetUID()}, m.GetResourceVersion()}
+	is := moment{object: object{types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}, m.GetUID()}, version: m.GetResourceVersion()}
+	for _, f := range m.GetManagedFields() {
+		if f.Time != nil {
+			is.written = max(is.written, f.Time.Unix())
+		}
+	}
+	return is
+}
+
+// eventOf returns what happened by an event.
+func eventOf(e watch.Event) moment {
+	m := momentOf(e.Object)
+	m.deleted = e.Type == watch.Deleted
+	return m
+}
+
+// continues reports whether an event is the one with which a watch must begin. After a restore, the same object may be
+// written or deleted again at the same resourceVersion, but later.
+func (m moment) continues(expected moment) bool {
+	known := m.written != 0 && expected.written != 0
+	return m.object == expected.object && m.version == expected.version && m.deleted == expected.deleted &&
+		(m.written == expected.written || !known)
 }
 
 // before returns the resourceVersion just before an event, or "".
@@ -136,7 +161,14 @@ func (h *history) listed(newest moment, objects int, page bool) {
 		newest, objects = newer(h.last, newest), objects+1
 	}
 	h.doubtful = objects == 0 && (!h.empty || h.doubtful)
-	h.last, h.empty, h.broken, h.expired = newest, objects == 0, false, false
+	h.last, h.empty, h.expired = newest, objects == 0, false
+}
+
+// delivered records that the informer gets all objects of a list.
+func (h *history) delivered() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broken = false
 }
 
 // showed records an event that the informer has received.

@@ -5,13 +5,20 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // TestFollow restores a server that has passed all that the informer has seen before it is listed again, so that only a
@@ -83,6 +90,9 @@ func TestFollow(t *testing.T) {
 						if !has() || g.Err() != nil {
 							t.Errorf("while the object can't be read, the informer has %v, and the guard says %v", state(), g.Err())
 						}
+						if err := g.Current(t.Context()); err == nil {
+							t.Error("while the object can't be read, the caches are said to be current")
+						}
 						failure.Store(new(error))
 					}
 					pass(2 * time.Minute) // client-go's delays
@@ -95,6 +105,69 @@ func TestFollow(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// client-go retries a list that can't be streamed for now without a word, so the log says it: once, until one was streamed.
+func TestRefusedStreamsAreLogged(t *testing.T) {
+	busy := apierrors.NewTooManyRequests("busy", 1)
+	refused := func() (watch.Interface, error) { return nil, busy }
+	sends := func(e watch.Event) func() (watch.Interface, error) {
+		return func() (watch.Interface, error) {
+			w := watch.NewFakeWithChanSize(1, false)
+			w.Action(e.Type, e.Object)
+			w.Stop()
+			return w, nil
+		}
+	}
+	ended := sends(watch.Event{Type: watch.Error, Object: &busy.ErrStatus})
+	streamed := sends(watch.Event{Type: watch.Bookmark, Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		ResourceVersion: "7", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+	}}})
+	for name, tc := range map[string]struct {
+		answers []func() (watch.Interface, error)
+		// unread means that the followed object can't be read. plain are watches that follow a list.
+		unread, plain bool
+		told          int
+	}{
+		"streamed":             {answers: []func() (watch.Interface, error){streamed, streamed}},
+		"refused":              {answers: []func() (watch.Interface, error){refused, refused, streamed}, told: 1},
+		"ended":                {answers: []func() (watch.Interface, error){ended, ended, refused}, told: 1},
+		"refused again":        {answers: []func() (watch.Interface, error){refused, streamed, refused}, told: 2},
+		"another error":        {answers: []func() (watch.Interface, error){func() (watch.Interface, error) { return nil, errors.New("down") }}},
+		"unread":               {answers: []func() (watch.Interface, error){streamed, streamed}, unread: true, told: 1},
+		"a watch, and no list": {answers: []func() (watch.Interface, error){refused, ended}, plain: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := 0
+			ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) {
+				told++
+				if !strings.Contains(args, "can't be streamed") || !strings.Contains(args, "ConfigMap") {
+					t.Errorf("the log says %s", args)
+				}
+			}, funcr.Options{}))
+			g := NewGuard(nil, nil)
+			if tc.unread {
+				g.Follow("Lease", func(context.Context) (string, error) { return "", busy })()("1")
+			}
+			var next func() (watch.Interface, error)
+			lw := g.ListerWatcher(&toolscache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return next() }}, &corev1.ConfigMap{})
+			for _, next = range tc.answers {
+				options := metav1.ListOptions{SendInitialEvents: new(true)}
+				if tc.unread {
+					options.ResourceVersion = "5" // objects are known
+				}
+				if tc.plain {
+					options = metav1.ListOptions{ResourceVersion: "0"}
+				}
+				if w, err := lw.WatchWithContext(ctx, options); err == nil {
+					drain(w)
+				}
+			}
+			if told != tc.told {
+				t.Errorf("it is logged %d times", told)
+			}
+		})
 	}
 }
 

@@ -78,6 +78,7 @@ func (s *server) put(names ...string) {
 		}
 		o = o.DeepCopy()
 		o.ResourceVersion = s.text(s.version)
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "test", Time: new(metav1.Now())}}
 		s.objects[name] = o
 		s.send(watch.Event{Type: kind, Object: o})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
@@ -33,6 +35,8 @@ type kind struct {
 	guard   *Guard
 	inner   toolscache.ListerWatcherWithContext
 	history history
+	// refused means that the log says that a list can't be streamed.
+	refused atomic.Bool
 }
 
 // list implements toolscache.ListerWithContext.
@@ -49,6 +53,7 @@ func (k *kind) list(ctx context.Context, options metav1.ListOptions) (runtime.Ob
 	if err := k.feel(ctx, floor); err != nil {
 		return nil, err
 	}
+	k.history.delivered()
 	return list, nil
 }
 
@@ -103,6 +108,9 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	}
 	w, err := k.inner.WatchWithContext(ctx, options)
 	k.history.endedBy(err)
+	if s.listing != nil {
+		k.tell(ctx, err)
+	}
 	if err == nil && resumed.confirm {
 		if err = k.confirmEmpty(ctx, resumed.version); err != nil {
 			w.Stop()
@@ -116,6 +124,13 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	s.inner, s.began = w, time.Now() // the call may have waited
 	go s.run(ctx)
 	return s, nil
+}
+
+// tell logs once that the API server refuses to stream a list for now (429). client-go tries again without a word.
+func (k *kind) tell(ctx context.Context, err error) {
+	if apierrors.IsTooManyRequests(err) && !k.refused.Swap(true) {
+		klog.FromContext(ctx).Error(err, "the list can't be streamed; trying again", "kind", k.history.kind)
+	}
 }
 
 // confirmEmpty confirms that a kind without objects had none up to a version.
@@ -213,15 +228,22 @@ func (s *stream) run(ctx context.Context) {
 	}
 	for e := range s.inner.ResultChan() {
 		if e.Type == watch.Error {
-			s.kind.history.endedBy(apierrors.FromObject(e.Object))
+			err := apierrors.FromObject(e.Object)
+			s.kind.history.endedBy(err)
+			if s.listing != nil {
+				s.kind.tell(ctx, err)
+			}
 		}
 		if s.listing != nil && initialEventsEnd(e) {
 			if err := s.compare(ctx, momentOf(e.Object).version); err != nil {
 				// After another error, client-go would list all objects in one answer.
-				s.pass(watch.Event{Type: watch.Error, Object: &apierrors.NewTooManyRequests(err.Error(), 0).ErrStatus})
+				again := apierrors.NewTooManyRequests(err.Error(), 0)
+				s.kind.tell(ctx, again)
+				s.pass(watch.Event{Type: watch.Error, Object: &again.ErrStatus})
 				s.inner.Stop()
 				return
 			}
+			s.kind.refused.Store(false)
 		}
 		if !s.pass(e) {
 			return
@@ -253,7 +275,7 @@ func (s *stream) pass(e watch.Event) bool {
 	if e.Type == watch.Error {
 		s.kind.history.interrupted()
 	}
-	m, end := momentOf(e.Object), initialEventsEnd(e) // the reader may change the object
+	m, end := eventOf(e), initialEventsEnd(e) // the reader may change the object
 	select {
 	case s.out <- e:
 	case <-s.done:
@@ -264,6 +286,7 @@ func (s *stream) pass(e watch.Event) bool {
 	case e.Type == watch.Error:
 	case s.listing != nil && end:
 		s.listing.end(false)
+		history.delivered()
 		s.listing = nil
 	case s.listing != nil:
 		s.listing.add(m)
@@ -312,7 +335,7 @@ func (s *stream) begin(ctx context.Context) *apierrors.StatusError {
 
 // first checks the event with which the watch begins.
 func (s *stream) first(e watch.Event) *apierrors.StatusError {
-	is := momentOf(e.Object)
+	is := eventOf(e)
 	switch {
 	case e.Type == watch.Error:
 		if status, ok := e.Object.(*metav1.Status); ok {
@@ -320,7 +343,8 @@ func (s *stream) first(e watch.Event) *apierrors.StatusError {
 			return &apierrors.StatusError{ErrStatus: *status}
 		}
 	case e.Type == watch.Bookmark: // the server no longer has such an event, and did not say so
-	case is == s.expected:
+	case is.continues(s.expected) && is.deleted: // it has no time, so it may be another deletion after a restore
+	case is.continues(s.expected):
 		s.kind.history.continued()
 		return nil
 	case is.version != "":

@@ -37,7 +37,7 @@ var (
 	readyDesc = atScrape(metric{
 		Name: "rulefleet_spoke_ready", Labels: []string{"cluster", "reason"},
 		Help: "1 if a SpokeCluster is Ready, else 0, with the reason. There is one series for each spoke.",
-		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested and DeletionsHeld have their own alerts (`RulefleetContested`, `RulefleetDeletionsHeld`). A spoke at 1 with another reason than Ready is managed, but has a problem: EvaluatorUnreachable, KubeStateMetricsMissing, Ambiguous or RulesFailing (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`, `RulefleetRulesNotEvaluated`, `RulefleetRulesFailing`). `kubectl describe spoke NAME` says what to do.",
+		Use:  "A spoke that stays at 0 needs attention (alert `RulefleetSpokeNotReady`), unless the reason is intended: Suspended or Leaving. Contested and DeletionsHeld have their own alerts (`RulefleetContested`, `RulefleetDeletionsHeld`). A spoke at 1 with another reason than Ready is managed, but has a problem: EvaluatorUnreachable, TooLarge, KubeStateMetricsMissing, Ambiguous or RulesFailing (alerts `RulefleetEvaluatorUnreachable`, `RulefleetKubeStateMetricsMissing`, `RulefleetRulesNotEvaluated`, `RulefleetRulesFailing`). `kubectl describe spoke NAME` says what to do.",
 	})
 	credentialExpirationDesc = atScrape(metric{
 		Name: "rulefleet_spoke_credential_expiration_timestamp_seconds", Labels: []string{"cluster"},
@@ -51,13 +51,13 @@ var (
 	})
 	rulesDesc = atScrape(metric{
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
-		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: all other spokes, spokes that a placement names but that are not registered, and spokes that a status does not list and that have not reported since a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. The reason Other, which is in no status, stands for a reason that this version does not know, for example of a newer version that wrote the status.",
-		Use:  "A rule that stays at `Pending` with a reason is missing or outdated in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason is usually not evaluated there (alert `RulefleetRulesNotEvaluated`). The exceptions are Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown: they only explain why Rulefleet can't verify the next phase. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
+		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: registered spokes after the first 1000, spokes that a placement names but that are not registered, and spokes that have no row in a status and have not reported since a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. If a status has a reason that this version does not know, for example because a newer version wrote the status, it is counted with the reason Other.",
+		Use:  "A rule that stays at `Pending` with a reason is missing or outdated in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason is usually not evaluated there (alert `RulefleetRulesNotEvaluated`). The exceptions are Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown: they only explain why Rulefleet can't verify the next phase. The alert also leaves out Suspended, Loading, EvaluatorUnreachable and the reasons of an outage, such as Unreachable. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
 	})
 	alertRulesDesc = atScrape(metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
 		Help: "Number of AlertRules by condition, status and reason.",
-		Use:  "`condition=\"Accepted\",status=\"False\"` counts AlertRules with an invalid spec (alert `RulefleetAlertRulesNotAccepted`). `kubectl get alertrules -A` lists them.",
+		Use:  "`condition=\"Accepted\",status=\"False\"` counts AlertRules that are not accepted, because the spec is not valid or the namespace has too many of them (alert `RulefleetAlertRulesNotAccepted`). `kubectl get alertrules -A` lists them.",
 	})
 	alertsDesc = atScrape(metric{
 		Name: "rulefleet_alerts", Labels: []string{"cluster", "alertrule_namespace", "alertrule", "state"},

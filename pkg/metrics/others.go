@@ -30,7 +30,7 @@ var others = []metric{
 	},
 	{
 		Name: "leader_election_master_status", Type: typeGauge, Labels: []string{"name"},
-		Help: "1 if the replica is the leader, else 0. The label name is rulefleet-manager.",
+		Help: "1 if the replica is the leader, else 0. Its label is always name=rulefleet-manager.",
 		Use:  "If the sum over all replicas is 0, no replica works (alert `RulefleetNoLeader`).",
 	},
 	{

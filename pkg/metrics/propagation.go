@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // Propagation measures the time of changes from their event to the spoke. It is notified of a change
@@ -21,10 +23,10 @@ type Propagation struct {
 	mu sync.Mutex
 	// deployments and rules are the changes in progress, by spoke.
 	deployments map[string]map[types.NamespacedName]time.Time
-	rules       map[string]map[types.NamespacedName]change
+	rules       map[string]map[rule.Key]change
 	// made is the time of the Deployment's event for which an AlertRule was written, until the
 	// AlertRule's own event is received.
-	made map[types.NamespacedName]time.Time
+	made map[rule.Key]time.Time
 }
 
 // change is a change in progress.
@@ -38,8 +40,8 @@ func NewPropagation(c clock.PassiveClock) *Propagation {
 	return &Propagation{
 		clock:       c,
 		deployments: map[string]map[types.NamespacedName]time.Time{},
-		rules:       map[string]map[types.NamespacedName]change{},
-		made:        map[types.NamespacedName]time.Time{},
+		rules:       map[string]map[rule.Key]change{},
+		made:        map[rule.Key]time.Time{},
 	}
 }
 
@@ -51,19 +53,19 @@ func (p *Propagation) DeploymentChanged(spoke string, deployment types.Namespace
 }
 
 // RuleMade records, before the write, that an AlertRule is written for a Deployment.
-func (p *Propagation) RuleMade(spoke string, deployment, rule types.NamespacedName) {
+func (p *Propagation) RuleMade(spoke string, deployment types.NamespacedName, made rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at, ok := p.deployments[spoke][deployment]; ok {
-		p.made[rule] = at
+		p.made[made] = at
 	}
 }
 
 // RuleNotMade reverts RuleMade after a failed write.
-func (p *Propagation) RuleNotMade(rule types.NamespacedName) {
+func (p *Propagation) RuleNotMade(key rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.made, rule)
+	delete(p.made, key)
 }
 
 // DeploymentDone records that a Deployment has its AlertRules.
@@ -74,33 +76,33 @@ func (p *Propagation) DeploymentDone(spoke string, deployment types.NamespacedNa
 }
 
 // RuleChanged records the event of a source, and the spokes concerned.
-func (p *Propagation) RuleChanged(kind string, rule types.NamespacedName, spokes []string) {
+func (p *Propagation) RuleChanged(key rule.Key, spokes []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := change{at: p.clock.Now(), from: kind}
-	if at, ok := p.made[rule]; ok {
+	c := change{at: p.clock.Now(), from: key.Kind}
+	if at, ok := p.made[key]; ok {
 		c = change{at: at, from: "Deployment"}
-		delete(p.made, rule)
+		delete(p.made, key)
 	}
 	for _, spoke := range spokes {
-		begin(p.rules, spoke, rule, c)
+		begin(p.rules, spoke, key, c)
 	}
 }
 
-// RuleDone records that nothing more has to be written to a spoke for an AlertRule's change, or
+// RuleDone records that nothing more has to be written to a spoke for a source's change, or
 // nothing that is measured.
-func (p *Propagation) RuleDone(spoke string, rule types.NamespacedName) {
+func (p *Propagation) RuleDone(spoke string, key rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end(p.rules, spoke, rule)
+	end(p.rules, spoke, key)
 }
 
-// Applied records that an AlertRule was written to a spoke. away reports whether the spoke did not
+// Applied records that a source was written to a spoke. away reports whether the spoke did not
 // answer at some time since the given one.
-func (p *Propagation) Applied(spoke string, rule types.NamespacedName, away func(since time.Time) bool) {
+func (p *Propagation) Applied(spoke string, key rule.Key, away func(since time.Time) bool) {
 	p.mu.Lock()
-	c, ok := p.rules[spoke][rule]
-	end(p.rules, spoke, rule)
+	c, ok := p.rules[spoke][key]
+	end(p.rules, spoke, key)
 	p.mu.Unlock()
 	if !ok {
 		return
@@ -122,16 +124,16 @@ func (p *Propagation) Forget(spoke string) {
 }
 
 // begin stores a value, unless there is one.
-func begin[V any](m map[string]map[types.NamespacedName]V, spoke string, key types.NamespacedName, v V) {
+func begin[K comparable, V any](m map[string]map[K]V, spoke string, key K, v V) {
 	if m[spoke] == nil {
-		m[spoke] = map[types.NamespacedName]V{}
+		m[spoke] = map[K]V{}
 	}
 	if _, ok := m[spoke][key]; !ok {
 		m[spoke][key] = v
 	}
 }
 
-func end[V any](m map[string]map[types.NamespacedName]V, spoke string, key types.NamespacedName) {
+func end[K comparable, V any](m map[string]map[K]V, spoke string, key K) {
 	delete(m[spoke], key)
 	if len(m[spoke]) == 0 {
 		delete(m, spoke)

@@ -9,6 +9,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // course is a course of events, a second apart.
@@ -20,10 +22,12 @@ type course struct {
 }
 
 func (c *course) applied(spoke string) {
-	c.Applied(spoke, name("r"), func(since time.Time) bool { return c.away.After(since) })
+	c.Applied(spoke, changed, func(since time.Time) bool { return c.away.After(since) })
 }
 
-func name(n string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: n} }
+var changed = rule.AlertRuleKey("ns", "r")
+
+var web = types.NamespacedName{Namespace: "ns", Name: "d"}
 
 func TestPropagation(t *testing.T) {
 	s := []string{"s"}
@@ -33,14 +37,23 @@ func TestPropagation(t *testing.T) {
 		want string
 	}{
 		"an AlertRule": {
-			do:   func(c *course, later func()) { c.RuleChanged("AlertRule", name("r"), s); later(); c.applied("s") },
+			do:   func(c *course, later func()) { c.RuleChanged(changed, s); later(); c.applied("s") },
+			want: "AlertRule false 1",
+		},
+		"another kind with the same name": {
+			do: func(c *course, later func()) {
+				c.RuleChanged(changed, s)
+				c.RuleDone("s", rule.Key{Kind: "RulePack", Namespace: "ns", Name: "r"})
+				later()
+				c.applied("s")
+			},
 			want: "AlertRule false 1",
 		},
 		"the first change counts": {
 			do: func(c *course, later func()) {
-				c.RuleChanged("AlertRule", name("r"), s)
+				c.RuleChanged(changed, s)
 				later()
-				c.RuleChanged("AlertRule", name("r"), s)
+				c.RuleChanged(changed, s)
 				later()
 				c.applied("s")
 				c.applied("s")
@@ -49,18 +62,18 @@ func TestPropagation(t *testing.T) {
 		},
 		"each spoke by itself": {
 			do: func(c *course, later func()) {
-				c.RuleChanged("AlertRule", name("r"), []string{"s", "t"})
+				c.RuleChanged(changed, []string{"s", "t"})
 				later()
 				c.applied("s")
-				c.RuleDone("t", name("r"))
+				c.RuleDone("t", changed)
 				c.applied("t")
 			},
 			want: "AlertRule false 1",
 		},
 		"nothing to write": {
 			do: func(c *course, later func()) {
-				c.RuleChanged("AlertRule", name("r"), s)
-				c.RuleDone("s", name("r"))
+				c.RuleChanged(changed, s)
+				c.RuleDone("s", changed)
 				later()
 				c.applied("s")
 			},
@@ -68,15 +81,15 @@ func TestPropagation(t *testing.T) {
 		"no event": {do: func(c *course, _ func()) { c.applied("s") }},
 		"a Deployment": {
 			do: func(c *course, later func()) {
-				c.DeploymentChanged("s", name("d"))
+				c.DeploymentChanged("s", web)
 				later()
-				c.RuleMade("s", name("d"), name("r"))
-				c.DeploymentDone("s", name("d"))
+				c.RuleMade("s", web, changed)
+				c.DeploymentDone("s", web)
 				later()
-				c.RuleChanged("AlertRule", name("r"), s)
+				c.RuleChanged(changed, s)
 				later()
 				c.applied("s")
-				c.RuleChanged("AlertRule", name("r"), s) // somebody edits it
+				c.RuleChanged(changed, s) // somebody edits it
 				later()
 				c.applied("s")
 			},
@@ -84,11 +97,11 @@ func TestPropagation(t *testing.T) {
 		},
 		"a Deployment whose AlertRule the hub refuses": {
 			do: func(c *course, later func()) {
-				c.DeploymentChanged("s", name("d"))
-				c.RuleMade("s", name("d"), name("r"))
-				c.RuleNotMade(name("r"))
+				c.DeploymentChanged("s", web)
+				c.RuleMade("s", web, changed)
+				c.RuleNotMade(changed)
 				later()
-				c.RuleChanged("AlertRule", name("r"), s)
+				c.RuleChanged(changed, s)
 				later()
 				c.applied("s")
 			},
@@ -96,8 +109,8 @@ func TestPropagation(t *testing.T) {
 		},
 		"an AlertRule that is made for no event": {
 			do: func(c *course, later func()) {
-				c.RuleMade("s", name("d"), name("r"))
-				c.RuleChanged("AlertRule", name("r"), s)
+				c.RuleMade("s", web, changed)
+				c.RuleChanged(changed, s)
 				later()
 				c.applied("s")
 			},
@@ -105,7 +118,7 @@ func TestPropagation(t *testing.T) {
 		},
 		"an outage": {
 			do: func(c *course, later func()) {
-				c.RuleChanged("AlertRule", name("r"), s)
+				c.RuleChanged(changed, s)
 				later()
 				c.away = c.clock.Now()
 				later()
@@ -115,8 +128,8 @@ func TestPropagation(t *testing.T) {
 		},
 		"a spoke that has left": {
 			do: func(c *course, later func()) {
-				c.RuleChanged("AlertRule", name("r"), s)
-				c.DeploymentChanged("s", name("d"))
+				c.RuleChanged(changed, s)
+				c.DeploymentChanged("s", web)
 				c.Forget("s")
 				later()
 				c.applied("s")

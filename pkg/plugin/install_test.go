@@ -212,7 +212,9 @@ func TestInstall(t *testing.T) {
 		{name: "install-no-values-file", args: "install --values testdata/none.yaml", code: exit.Usage},
 		{name: "install-no-namespace", args: "install --create-namespace=false", code: exit.Missing},
 		{name: "install-bad-name", args: "install --release-name A_B", code: exit.Usage},
+		{name: "install-bad-namespace", args: "install --namespace A_B", code: exit.Usage},
 		{name: "install-argument", args: "install rulefleet", code: exit.Usage},
+		{name: "install-output", args: "install -o yaml", code: exit.Usage},
 
 		{name: "upgrade", args: "upgrade", hub: helmHub{releases: deployed(), objects: []client.Object{namespace, crd("rulefleet-0.0.9")}}},
 		{name: "upgrade-set", args: "upgrade --set replicas=2 --wait=false", hub: helmHub{releases: deployed(), objects: []client.Object{namespace}}},
@@ -238,6 +240,8 @@ func TestInstall(t *testing.T) {
 		{name: "uninstall-refused", args: "uninstall", stdin: "n\n", hub: helmHub{releases: deployed()}, code: exit.Failed},
 		{name: "uninstall-not-asked", args: "uninstall", hub: helmHub{releases: deployed()}, code: exit.Usage},
 		{name: "uninstall-dry-run", args: "uninstall --dry-run -o name", hub: helmHub{releases: deployed(), objects: hubObjects(t)}},
+		{name: "uninstall-dry-run-yaml", args: "uninstall --dry-run", hub: helmHub{releases: deployed(), objects: hubObjects(t)}},
+		{name: "uninstall-dry-run-json", args: "uninstall --dry-run -o json", hub: helmHub{releases: deployed(), objects: hubObjects(t)}},
 		{name: "uninstall-interrupted", args: "uninstall --yes", hub: helmHub{releases: []*release.Release{revision(1, release.StatusUninstalling, "0.0.9")}}},
 		{name: "uninstall-crds-not-kept", args: "uninstall --yes", hub: helmHub{releases: []*release.Release{revision(1, release.StatusDeployed, "0.0.9", func(r *release.Release) {
 			r.Manifest = strings.Replace(manifest, "keep", "none", 1)
@@ -277,7 +281,7 @@ func TestInstall(t *testing.T) {
 func TestReleasesCantBeRead(t *testing.T) {
 	for _, args := range []string{"install", "upgrade", "uninstall --yes"} {
 		for allowed, want := range map[bool]string{
-			false: "list secrets in namespace rulefleet-system, create secrets",
+			false: "\n  secrets in namespace rulefleet-system: list, create",
 			true:  "the hub does not let you read the releases in namespace rulefleet-system",
 		} {
 			t.Run(fmt.Sprintf("%s allowed=%v", args, allowed), func(t *testing.T) {

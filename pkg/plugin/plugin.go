@@ -25,7 +25,7 @@ func New(e *env.Env) *cobra.Command {
 
 The current context, or --context, is the hub. The plugin only has your own permissions there.
 
-Exit codes: 0 done, 1 failed, 2 invalid command line, 3 permission denied, 4 not found,
+Exit codes: 0 done, 1 failed, 2 invalid command line or kubeconfig, 3 permission denied, 4 not found,
 5 done, but the result is not ready.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rulefleet"},
 		Version:       e.Version,
@@ -50,17 +50,20 @@ func Run(ctx context.Context, e *env.Env, args []string) int {
 	ran := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { ran = true }
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exit.OK
 	}
 	code, next := exit.Of(err)
 	if !ran { // cobra's own errors are about the command line
-		code, next = exit.Usage, "Run with --help to see the commands and flags."
+		code, next = exit.Usage, "To see the commands: "+cmd.CommandPath()+" --help"
+		if !cmd.HasSubCommands() {
+			next = "Usage: " + cmd.UseLine() + "\nTo see the flags: " + cmd.CommandPath() + " --help"
+		}
 	}
 	_, _ = fmt.Fprintln(e.ErrOut, output.Paint(output.Cell{Text: "error:", Tone: output.Bad}, e.Color), output.Clean(err.Error()))
 	if next != "" {
-		_, _ = fmt.Fprintln(e.ErrOut, next)
+		_, _ = fmt.Fprintln(e.ErrOut, output.CleanLines(next))
 	}
 	return code
 }

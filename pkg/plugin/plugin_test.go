@@ -185,6 +185,8 @@ func TestOutput(t *testing.T) {
 		{name: "status-wide", args: "status -A -o wide"},
 		{name: "status-denied", args: "status -A", funcs: outsider},
 		{name: "status-namespace", args: "status -n fine"},
+		{name: "status-json", args: "status -n fine -o json"},
+		{name: "status-yaml", args: "status -n fine -o yaml"},
 		{name: "status-empty", args: "status -n empty"},
 		{name: "status-tenant", args: "status -n rulefleet-system", funcs: tenant},
 		{name: "status-name", args: "status -A -o name"},
@@ -201,6 +203,10 @@ func TestOutput(t *testing.T) {
 		{name: "firing-wide", args: "firing -A -o wide"},
 		{name: "firing-cluster", args: "firing -A --cluster us-1"},
 		{name: "firing-name", args: "firing -A -o name"},
+		{name: "firing-json", args: "firing -A --cluster us-1 -o json"},
+		{name: "firing-yaml", args: "firing -A --cluster us-1 -o yaml"},
+		{name: "firing-no-spoke", args: "firing -A --cluster none"},
+		{name: "firing-tenant", args: "firing -n fine --cluster none", funcs: tenant},
 		{name: "firing-bad-interval", args: "firing --watch --interval 0"},
 		{name: "firing-watch-denied", args: "firing -A --watch", funcs: outsider},
 		{name: "firing-none", args: "firing -n fine"},
@@ -215,6 +221,8 @@ func TestOutput(t *testing.T) {
 		{name: "why-no-rule", args: "why ar none -n fine --cluster eu-1"},
 		{name: "why-no-cluster", args: "why ar good -n fine"},
 		{name: "why-bad-kind", args: "why spoke/eu-1 --cluster eu-1"},
+		{name: "join-no-name", args: "join --spoke-context eu-1"},
+		{name: "join-bad-name", args: "join EU_1 --spoke-context eu-1"},
 		{name: "help", args: "--help"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

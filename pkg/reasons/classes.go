@@ -41,7 +41,6 @@ var classes = map[string]Class{
 	v1alpha1.ReasonProgressing:         0,
 	v1alpha1.ReasonNoClusters:          0,
 	v1alpha1.ReasonDisabled:            0,
-	v1alpha1.ReasonNotStalled:          0,
 
 	// rows of an AlertRule
 	v1alpha1.ReasonWaiting:              Passing,

@@ -14,8 +14,8 @@ var ofEvents = []Reason{
 	{
 		Name: "CredentialRenewed", On: []string{kindSpoke},
 		Message: "the token expires at 2026-12-31T12:00:00Z",
-		Meaning: "A credential that was about to expire, or had expired, was replaced by another one, or the manager has renewed a token" +
-			" for the first time since it was registered.", Remedy: nothing,
+		Meaning: "A credential that was about to expire, or had expired, was replaced by another one. Or the manager has renewed the token" +
+			" of a spoke for the first time since `kubectl rulefleet join` was last run for it.", Remedy: nothing,
 	},
 	{
 		Name: "Left", On: []string{kindSpoke},
@@ -72,13 +72,18 @@ var ofEvents = []Reason{
 		Meaning: "The AlertRule is not accepted: it can't write to that namespace.", Remedy: "See [NamespaceNotAllowed](#alertrule).",
 	},
 	{
+		Name: v1alpha1.ReasonLimitExceeded, On: []string{kindRule},
+		Meaning: "The AlertRule is not accepted: the namespace has too many AlertRules.", Remedy: "See [LimitExceeded](#alertrule).",
+	},
+	{
 		Name: v1alpha1.ReasonUnsupported, On: []string{kindRule},
 		Meaning: "The AlertRule is not accepted: the oldest Prometheus of the fleet can't parse it.", Remedy: "See [Unsupported](#alertrule).",
 	},
 	{
 		Name: "AnnotationIgnored", On: []string{kindRule},
-		Meaning: "An annotation of the Deployment is not valid and is ignored. The other annotations still apply.",
-		Remedy:  "Correct the annotation that the message names.",
+		Meaning: "An annotation of the Deployment is not valid, or the template does not allow it, and it is ignored. The other" +
+			" annotations still apply, unless the message says that they are ignored as well.",
+		Remedy: "Correct the annotation that the message names.",
 	},
 	{
 		Name: "NotApplied", On: []string{kindRule},

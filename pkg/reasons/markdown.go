@@ -9,7 +9,8 @@ const intro = `# Reasons
 
 This page lists every reason that a condition, a row of ` + "`status.clusters`" + ` or an Event can have, with what to do about
 it. It is generated from the code (` + "`make generate`" + `). Names and numbers in messages are examples, and "…" stands for
-the rest of a message.
+the rest of a message. In commands, NAME stands for the name of the spoke, and CONTEXT for its context in your
+kubeconfig.
 
 If a spoke cannot be reached or read, it keeps its rules. Rulefleet never removes anything from a spoke, or from the
 hub, because an object could not be read. READY False does not always stop writes. With the reasons DeletionsHeld,
@@ -28,7 +29,7 @@ func Markdown() string {
 		}
 		b.WriteString("\n| Reason | On | Typical message | Meaning | What to do |\n| --- | --- | --- | --- | --- |\n")
 		for _, r := range t.Reasons {
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.Name, strings.Join(r.On, ", "), quoted(r.Message), cell(r.Meaning), cell(r.Remedy))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.Name, strings.Join(r.On, ", "), quoted(r.Message), cell(r.Meaning), cell(strings.ReplaceAll(r.Remedy, SpokeName, "NAME")))
 		}
 	}
 	return b.String()

@@ -10,9 +10,13 @@ type Reason struct {
 	// Message is a typical message, with sample names and numbers. It is empty if the message has no
 	// fixed form.
 	Message string
-	// Meaning and Remedy explain the reason, and say what to do. They are Markdown.
+	// Meaning and Remedy explain the reason, and say what to do. They are Markdown. In commands of Remedy, SpokeName
+	// stands for the name of the spoke, and CONTEXT for its context in the reader's kubeconfig.
 	Meaning, Remedy string
 }
+
+// SpokeName stands for the name of the spoke in a Remedy.
+const SpokeName = "{spoke}"
 
 // Table is a list of reasons with a heading and an introduction.
 type Table struct {
@@ -37,13 +41,15 @@ func Tables() []Table {
 		{
 			Heading: "AlertRuleTemplate",
 			Intro: "Condition Accepted of a template has the reason Accepted, InvalidExpr, InvalidSpec or Unsupported, as that of an\n" +
-				"AlertRule. If the template is valid, Ready is True with the reason Accepted, and Stalled is False with the reason\n" +
-				"NotStalled. If it is not valid, Ready is False and Stalled is True, both with the reason of Accepted.",
+				"AlertRule. If the template is valid, Ready is True with the reason Accepted. If it is not valid, Ready is False and\n" +
+				"Stalled is True, both with the reason of Accepted.",
 		},
 		{
 			Heading: "Events",
-			Intro: "A SpokeCluster also gets an Event for each change of its conditions, with the reason of the condition. For condition\n" +
-				"Connected, the Secret gets it, too.",
+			Intro: "A SpokeCluster also gets an Event when the status or the reason of a condition changes, with the reason of the\n" +
+				"condition. There is no Event when a condition becomes Unknown, and only one when several conditions get the same\n" +
+				"reason. For condition Connected, and for the reasons Expiring, Expired and Unmanaged of CredentialValid,\n" +
+				"the Secret gets the Event, too. CredentialValid has no Events Valid and Renewed: see CredentialRenewed.",
 			Reasons: ofEvents,
 		},
 	}

@@ -17,11 +17,6 @@ var ofRules = []Reason{
 		Meaning: "The rule has reached the furthest state that can be verified in every spoke.", Remedy: nothing,
 	},
 	{
-		Name: v1alpha1.ReasonNotStalled, On: []string{stalled},
-		Message: "the rule is not stalled",
-		Meaning: "No spoke has a reason that sets Stalled. On this page, reasons that set it have Stalled in the column On.", Remedy: nothing,
-	},
-	{
 		Name: v1alpha1.ReasonProgressing, On: []string{ready},
 		Message: "ready in 1/3 spokes; eu-1: Rejected: …; eu-2: Waiting: the rule has not been processed for this spoke yet",
 		Meaning: "The rule is not ready in some spokes, because its current version was not written there yet, or for different reasons in" +
@@ -37,7 +32,7 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonDisabled, On: []string{ready},
 		Message: "the rule is disabled and is removed from the spokes; a spoke that is unreachable or suspended, or whose deletions are held, keeps it until" +
 			" that ends",
-		Meaning: "`spec.state` is Disabled, and the rule is removed from the spokes.", Remedy: nothing,
+		Meaning: "`spec.state` is Disabled, or overrides disable the rule in all spokes, and it is removed from the spokes.", Remedy: nothing,
 	},
 	{
 		Name: v1alpha1.ReasonInvalidExpr, On: []string{accepted, ready, stalled, row},
@@ -82,7 +77,7 @@ var ofRules = []Reason{
 		Message: "SpokeCluster eu-1 does not take AlertRules of namespace shop (spec.tenants); remove the name from spec.placement.names, or ask" +
 			" an administrator of the hub to include the namespace in spec.tenants",
 		Meaning: "The placement names a spoke that does not take AlertRules of this namespace of the hub. If the spoke had the rule before, it is" +
-			" removed. Spokes that are only selected by their labels have no row then.",
+			" removed. If the placement selects such a spoke only by its labels, there is no row for it.",
 		Remedy: "Change the placement, or ask the administrator of the hub to include the namespace in `spec.tenants` of the" +
 			" SpokeCluster. If `spec.tenants` is absent, the spoke takes all namespaces except platform namespaces: to add a platform namespace, set" +
 			" `names` together with `selector: {}`, because a list alone excludes all other namespaces, and their rules are removed from the spoke.",
@@ -96,9 +91,10 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonUnreachable, On: []string{row, ready},
 		Message: "the spoke can't be reached; see the condition Connected of SpokeCluster eu-1",
-		Meaning: "The spoke is unreachable. The row keeps the last known phase. The row shows the outage 5 minutes after the SpokeCluster does," +
-			" or earlier if the rule has not been delivered yet. If Connected of the SpokeCluster is False for another reason, such as" +
-			" AuthFailed, InvalidKubeconfig or KubeconfigMissing, the row shows that reason after the same time.",
+		Meaning: "The spoke is unreachable. The row keeps the last known phase. The row of a rule that was ready shows the outage 5 minutes" +
+			" after the SpokeCluster does. If the current version of the rule has not been written yet, the row shows it at once. If" +
+			" another reason, such as NotSelected, already prevented the rule from being ready, the row keeps that reason. If Connected of the SpokeCluster is False with" +
+			" another reason, such as AuthFailed, InvalidKubeconfig or KubeconfigMissing, rows show that reason in the same way.",
 		Remedy: "See the [SpokeCluster](#spokecluster).",
 	},
 	{
@@ -115,7 +111,8 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{row, ready, stalled},
 		Meaning: "Rulefleet's account in the spoke is not allowed to write the rule.",
-		Remedy:  "Run `kubectl rulefleet join` again with the same options, or grant the permission that the message names.",
+		Remedy: "Run `kubectl rulefleet join {spoke} --spoke-context CONTEXT` again with the same options," +
+			" or grant the permission that the message names.",
 	},
 	{
 		Name: v1alpha1.ReasonQuotaExceeded, On: []string{row, ready, stalled},
@@ -146,8 +143,8 @@ var ofRules = []Reason{
 		Meaning: "The PrometheusRule that the spoke stored is not the one that was written. Either a mutating webhook changed it, or the spoke has" +
 			" an old CustomResourceDefinition, which drops fields that it does not know. Rulefleet does not write it again until the AlertRule or the" +
 			" PrometheusRule changes.",
-		Remedy: "Exclude PrometheusRules (no other kinds) with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook or, if it enforces" +
-			" security, the user `system:serviceaccount:rulefleet-system:rulefleet-spoke`, because anyone can set the label. Or update the" +
+		Remedy: "Exclude PrometheusRules (no other kinds) with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook. If the webhook" +
+			" enforces security, exclude the user `system:serviceaccount:rulefleet-system:rulefleet-spoke` instead, because anyone can set the label. Or update the" +
 			" CustomResourceDefinitions of prometheus-operator in the spoke. Then delete the PrometheusRule, so that Rulefleet writes it again.",
 	},
 	{
@@ -245,17 +242,12 @@ var ofRules = []Reason{
 		Message: "Prometheus monitoring/k8s can't evaluate the rule: …",
 		Meaning: "A Prometheus evaluates the rule, and the evaluation ends with the error in the message. The rule can't fire there.",
 		Remedy: "Correct the expression. \"many-to-many matching\" and \"duplicate series\" are caused by labels of the spoke's series. Stalled" +
-			" is False, because the error can disappear by itself.",
+			" is absent, because the error can disappear by itself.",
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{row, ready},
 		Message: "Prometheus monitoring/k8s gives no answer that Rulefleet can use; see the condition Evaluating of the SpokeCluster",
 		Meaning: "The rule is selected, but its Prometheus does not answer, or its answer is not valid or too large.", Remedy: "See the [SpokeCluster](#spokecluster).",
-	},
-	{
-		Name: v1alpha1.ReasonMetricsPresent, On: []string{metricsPresent},
-		Message: "Prometheus has series for every selector of the expression",
-		Meaning: "Every Prometheus that can be queried has series for every selector of the expression.", Remedy: nothing,
 	},
 	{
 		Name: v1alpha1.ReasonMetricsMissing, On: []string{metricsPresent},

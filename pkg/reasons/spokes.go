@@ -55,7 +55,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonRulesFailing, On: []string{ready},
 		Message: "the spoke is connected, but 2 rules are not in effect there: 1 Conflict, 1 Mutated. For example …",
 		Meaning: "Ready is True, but some rules are not in effect in the spoke: their current version is not in it, or a Prometheus that" +
-			" should evaluate it does not. The message counts them by reason and names one of them.",
+			" should evaluate it does not. Or rules could not be removed from the spoke. The message counts them by reason and names one of them.",
 		Remedy: "Find the rules by the columns READY and REASON of `kubectl get alertrules -A`, and look up their reasons" +
 			" [below](#alertrule).",
 	},
@@ -90,7 +90,8 @@ var ofSpokes = []Reason{
 		Message: "the spoke rejects the credential (401); put a kubeconfig with a valid credential into the Secret",
 		Meaning: "The spoke rejects the credential (401). It has expired or was revoked. If it has expired, the message says when, and" +
 			" CredentialValid has the reason Expired.",
-		Remedy: "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options (`kubectl rulefleet join`), or put a kubeconfig with a valid credential into the Secret.",
+		Remedy: "[Register the spoke again](../how-to/register.md#renew-tokens) with the same options (`kubectl rulefleet join {spoke} --spoke-context CONTEXT`)," +
+			" or put a kubeconfig with a valid credential into the Secret.",
 	},
 	{
 		Name: v1alpha1.ReasonCredentialValid, On: []string{credential},
@@ -120,7 +121,7 @@ var ofSpokes = []Reason{
 		Meaning: "`kubectl rulefleet join` has asked the manager to renew the token, but another client, such as a GitOps tool or a person, has" +
 			" written the kubeconfig since. The manager leaves the Secret as it is.",
 		Remedy: "Renew the token where the Secret comes from. To have the manager renew it, stop the other client from writing this Secret, and" +
-			" run `kubectl rulefleet join` again with the same options and `--force-conflicts`.",
+			" run `kubectl rulefleet join {spoke} --spoke-context CONTEXT` again with the same options and `--force-conflicts`.",
 	},
 	{
 		Name: v1alpha1.ReasonExpired, On: []string{credential},
@@ -143,8 +144,8 @@ var ofSpokes = []Reason{
 		Meaning: "The account lacks the permissions that the message names, as verbs and resources. If reading Deployments or namespaces is" +
 			" forbidden, the reason is on Connected. If reading PrometheusRules is forbidden, it is on PrometheusRuleServed. If only writing" +
 			" PrometheusRules is forbidden, it is on Ready.",
-		Remedy: "Run `kubectl rulefleet join` again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)" +
-			" of the installed version in the spoke: `kubectl --context SPOKE apply -f spoke-access.yaml`. To" +
+		Remedy: "Run `kubectl rulefleet join {spoke} --spoke-context CONTEXT` again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)" +
+			" of the installed version in the spoke: `kubectl --context CONTEXT apply -f spoke-access.yaml`. To" +
 			" leave out the optional permissions, add `-l 'app.kubernetes.io/component notin (evaluate, renew)'`. If the account has other" +
 			" ClusterRoles, add the permissions there, and check that they are bound. Rulefleet notices it within 30 s.",
 	},
@@ -161,9 +162,9 @@ var ofSpokes = []Reason{
 		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
 			" same cluster, the message names it.",
 		Remedy: "If you renamed the spoke, see [Rename a spoke](../how-to/manage-spokes.md#rename-a-spoke). Otherwise, create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
-			" SpokeCluster while it has no kubeconfig, its rules stay in the spoke, and nothing manages them any more. Its generated AlertRules on" +
-			" the hub are deleted, with their edits. There is one exception: if another SpokeCluster is the same cluster, the rules that are" +
-			" placed only on the deleted one are removed from it.",
+			" SpokeCluster while it has no kubeconfig, its generated AlertRules on the hub are deleted, with their edits. Its rules stay in the" +
+			" spoke, and nothing manages them any more. There is one exception: if another SpokeCluster is the same cluster, Rulefleet removes" +
+			" the rules that are placed only on the deleted SpokeCluster.",
 	},
 	{
 		Name: v1alpha1.ReasonDuplicateCluster, On: []string{connected, served, ready},
@@ -187,8 +188,8 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonRestored, On: []string{connected, served, ready},
-		Meaning: "The spoke's etcd was restored from a backup. Rulefleet reads everything that it watches there again, and updates rules," +
-			" Deployments and status.",
+		Meaning: "The spoke's etcd was restored from a backup. Rulefleet reads everything that it watches there again, and updates" +
+			" AlertRules, PrometheusRules and status.",
 		Remedy: "Nothing. Connected is True again as soon as that is done. When you restore the etcd of a cluster, restart its API servers, as" +
 			" etcd's documentation says: an API server that keeps running shows the objects from before the restore.",
 	},
@@ -201,7 +202,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
 		Message: "60 AlertRules will be deleted at 2026-01-01T12:00:00Z, because their Deployments or templates are gone or no longer match" +
-			" (20 already deleted). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
+			" (20 other deletions were not held). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
 			" different cluster, or after a restart of the manager while deletions were held. The deletions wait until the time in the message, and then continue." +
@@ -211,8 +212,8 @@ var ofSpokes = []Reason{
 			" ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
 		Remedy: "To keep the rules, restore the objects from which they were created ([restore a kind](../how-to/backup.md#restore-a-kind))." +
 			" If the deletions have a time limit and you need more time, suspend the spoke first:" +
-			" `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":true}}'`. While it is suspended, AlertRules on the hub can still be deleted." +
-			" If the rules are to be deleted: `kubectl annotate spoke NAME rulefleet.io/acknowledge-deletions=true`.",
+			" `kubectl patch spoke {spoke} --type=merge -p '{\"spec\":{\"suspend\":true}}'`. While it is suspended, AlertRules on the hub can still be deleted." +
+			" If the rules are to be deleted: `kubectl annotate spoke {spoke} rulefleet.io/acknowledge-deletions=true`.",
 	},
 	{
 		Name: v1alpha1.ReasonContested, On: []string{ready},
@@ -235,7 +236,7 @@ var ofSpokes = []Reason{
 		Message: "the SpokeCluster is suspended: nothing is written to the spoke. Before you resume, check the deletions in status.pendingDeletions. To resume: kubectl patch spoke eu-1 --type=merge" +
 			" -p '{\"spec\":{\"suspend\":false}}'",
 		Meaning: "`spec.suspend` is true: nothing is written to the spoke.",
-		Remedy:  "If this is intended, do nothing. Before you resume, check the deletions in `status.pendingDeletions`. To resume: `kubectl patch spoke NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'`.",
+		Remedy:  "If this is intended, do nothing. Before you resume, check the deletions in `status.pendingDeletions`. To resume: `kubectl patch spoke {spoke} --type=merge -p '{\"spec\":{\"suspend\":false}}'`.",
 	},
 	{
 		Name: v1alpha1.ReasonLeaving, On: []string{ready},
@@ -313,9 +314,9 @@ var ofSpokes = []Reason{
 			" queried Service (HTTP 403): …",
 		Meaning: "Evaluating is Unknown: Rulefleet cannot query a Prometheus. Its account in the spoke lacks get on" +
 			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. Or another" +
-			" Prometheus has the same Service, and for five minutes no answer was that of the chosen one. The message" +
+			" Prometheus has the same Service, and the chosen one has given none of the answers for five minutes. The message" +
 			" says which. The furthest phase of rules is Selected.",
-		Remedy: "If this is intended, do nothing. Otherwise run `kubectl rulefleet join` again with the same options, and without `--no-evaluate`," +
+		Remedy: "If this is intended, do nothing. Otherwise run `kubectl rulefleet join {spoke} --spoke-context CONTEXT` again with the same options, and without `--no-evaluate`," +
 			" or grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus) yourself. If the Service" +
 			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +
 			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`. If a proxy denies access, set" +

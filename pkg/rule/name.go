@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"strings"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 // MaxNameLength limits the names of PrometheusRules. prometheus-operator uses each name in a ConfigMap
@@ -18,11 +20,15 @@ const (
 
 var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// ObjectName returns the name of an AlertRule's PrometheusRule in every spoke:
-// "<namespace>-<name>-<digest>". The digest, which includes the hub's id, distinguishes rules whose
-// readable part is the same (a-b/c and a/b-c, long names, two hubs).
-func ObjectName(hubID, namespace, name string) string {
-	return readableName(digestOf(hubID, namespace, name), namespace, name)
+// ObjectName returns the name of a source's PrometheusRule in every spoke: "<namespace>-<name>-<digest>".
+// The digest, which includes the hub's id and the kind of all sources but AlertRules, distinguishes rules
+// whose readable part is the same (a-b/c and a/b-c, long names, two hubs, two kinds).
+func ObjectName(hubID string, key Key) string {
+	parts := []string{hubID, key.Namespace, key.Name}
+	if key.Kind != v1alpha1.AlertRuleKind {
+		parts = append(parts, key.Kind)
+	}
+	return readableName(digestOf(parts...), key.Namespace, key.Name)
 }
 
 // GeneratedName returns the name of the AlertRule that a template generates for a workload:

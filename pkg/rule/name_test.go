@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
 )
@@ -16,10 +18,10 @@ import (
 func TestNamesArePinned(t *testing.T) {
 	long := strings.Repeat("l", 253)
 	for want, got := range map[string]string{
-		"shop-web-down-bgynpsyosr":                                 rule.ObjectName("hub-1", "shop", "web-down"),
-		"shop-web-down-cze5jlzcfk":                                 rule.ObjectName("hub-2", "shop", "web-down"),
-		"shop-web.v2-mgp4d3ihpz":                                   rule.ObjectName("hub-1", "shop", "web.v2"),
-		"shop-" + long[:131] + "-krivnmss35":                       rule.ObjectName("hub-1", "shop", long),
+		"shop-web-down-bgynpsyosr":                                 rule.ObjectName("hub-1", rule.AlertRuleKey("shop", "web-down")),
+		"shop-web-down-cze5jlzcfk":                                 rule.ObjectName("hub-2", rule.AlertRuleKey("shop", "web-down")),
+		"shop-web.v2-mgp4d3ihpz":                                   rule.ObjectName("hub-1", rule.AlertRuleKey("shop", "web.v2")),
+		"shop-" + long[:131] + "-krivnmss35":                       rule.ObjectName("hub-1", rule.AlertRuleKey("shop", long)),
 		"deployment-down-eu-1-shop-web-mdnaas4mjg":                 rule.GeneratedName("deployment-down", "eu-1", "shop", "web"),
 		"down-" + long[:62] + "-shop-" + long[:62] + "-fsxidxu6bn": rule.GeneratedName("down", long, "shop", long),
 		"ij2xor3isemhgtpqhxa2gad2wg":                               rule.Hash("shop", "web-down"),
@@ -50,12 +52,12 @@ func TestNamesTellApart(t *testing.T) {
 		{"a", strings.Repeat("a.", 126) + "a"}, {"a", strings.Repeat("a.", 126) + "b"}, {"a", strings.Repeat("a-.", 80)},
 	}
 	rnd := ruletest.Random()
-	check("h2\x00a-b\x00c", rule.ObjectName("h2", "a-b", "c"))
+	check("h2\x00a-b\x00c", rule.ObjectName("h2", rule.AlertRuleKey("a-b", "c")))
 	for range 800 {
 		pairs = append(pairs, [2]string{randomName(rnd, 12), randomName(rnd, 253)})
 	}
 	for _, p := range pairs {
-		check(strings.Join([]string{"h1", p[0], p[1]}, "\x00"), rule.ObjectName("h1", p[0], p[1]))
+		check(strings.Join([]string{"h1", p[0], p[1]}, "\x00"), rule.ObjectName("h1", rule.AlertRuleKey(p[0], p[1])))
 		check(strings.Join([]string{"t", p[1], p[0], "w"}, "\x00"), rule.GeneratedName("t", p[1], p[0], "w"))
 		if hash := rule.Hash(p[0], p[1]); len(validation.IsValidLabelValue(hash)) > 0 {
 			t.Errorf("hash %q of %v is no label's value", hash, p)
@@ -94,10 +96,31 @@ func FuzzNames(f *testing.F) {
 	f.Add("h", ".-.", "-..-", "A B/ü\x00")
 	f.Add("h", strings.Repeat("n", 63), strings.Repeat("a.", 126), strings.Repeat("c-", 126))
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		checkName(t, b+"/"+c, rule.ObjectName(a, b, c))
+		checkName(t, b+"/"+c, rule.ObjectName(a, rule.AlertRuleKey(b, c)))
 		checkName(t, a, rule.GeneratedName(a, b, c, d))
 		if errs := validation.IsValidLabelValue(rule.Hash(b, c)); len(errs) > 0 {
 			t.Error(errs)
 		}
 	})
+}
+
+// pack is a source of another kind than AlertRule.
+type pack struct{ *v1alpha1.AlertRule }
+
+// SourceKind implements rule.Source.
+func (pack) SourceKind() string { return "RulePack" }
+
+// Sources of two kinds with one name have different keys, objects and texts; those of AlertRules have no kind in lists.
+func TestKindsDiffer(t *testing.T) {
+	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-down"}}
+	a, b := rule.KeyOf(ar), rule.KeyOf(pack{ar})
+	if a == b || a != rule.AlertRuleKey("shop", "web-down") || a.NamespacedName() != b.NamespacedName() {
+		t.Errorf("the keys are %v and %v", a, b)
+	}
+	if a.String() != "AlertRule shop/web-down" || a.Listed() != "shop/web-down" || b.String() != "RulePack shop/web-down" || b.Listed() != b.String() {
+		t.Errorf("the texts are %s, %s, %s and %s", a, a.Listed(), b, b.Listed())
+	}
+	if rule.ObjectName("hub-1", a) == rule.ObjectName("hub-1", b) {
+		t.Error("their objects have the same name")
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -32,16 +31,16 @@ func Owned(o metav1.Object, hubID string) bool {
 	return hubID != "" && labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue && labels[v1alpha1.HubLabel] == hubID
 }
 
-// AdoptedName returns the name under which an object of this hub belongs to an AlertRule because it
+// AdoptedName returns the name under which an object of this hub belongs to a source because it
 // was taken over from a former hub that named it. ok is false if it was not taken over.
-func AdoptedName(o metav1.Object, key types.NamespacedName) (name string, ok bool) {
+func AdoptedName(o metav1.Object, key Key) (name string, ok bool) {
 	former := o.GetAnnotations()[v1alpha1.AdoptedFromAnnotation]
 	name = o.GetName()
-	return name, former != "" && name == ObjectName(former, key.Namespace, key.Name)
+	return name, former != "" && name == ObjectName(former, key)
 }
 
-// Adopts reports whether an object is the one that a former hub wrote for an AlertRule.
-func Adopts(o metav1.Object, formerHub string, key types.NamespacedName) bool {
+// Adopts reports whether an object is the one that a former hub wrote for a source.
+func Adopts(o metav1.Object, formerHub string, key Key) bool {
 	of, ok := ParseRuleKey(o)
 	return ok && of == key && Owned(o, formerHub)
 }
@@ -57,28 +56,28 @@ func WithKeys(to, from map[string]string, keys []string) map[string]string {
 	return to
 }
 
-// StandsFor returns the AlertRule to which an object of this hub belongs, by its annotation and its
+// StandsFor returns the source to which an object of this hub belongs, by its annotation and its
 // name. Anyone in a spoke can set this hub's labels and the annotation on an object. An object without
-// the name that the hub gives to that AlertRule's object was not written for it: it is removed, and
+// the name that the hub gives to that source's object was not written for it: it is removed, and
 // its content is ignored.
-func StandsFor(o metav1.Object, hubID string) (types.NamespacedName, bool) {
+func StandsFor(o metav1.Object, hubID string) (Key, bool) {
 	key, ok := ParseRuleKey(o)
 	if !ok || !Owned(o, hubID) {
-		return types.NamespacedName{}, false
+		return Key{}, false
 	}
 	_, adopted := AdoptedName(o, key)
-	return key, adopted || o.GetName() == ObjectName(hubID, key.Namespace, key.Name)
+	return key, adopted || o.GetName() == ObjectName(hubID, key)
 }
 
-// ParseRuleKey returns the AlertRule from which a PrometheusRule was created, according to its
+// ParseRuleKey returns the source from which a PrometheusRule was created, according to its
 // annotation. Anyone in the spoke can change the annotation.
-func ParseRuleKey(o metav1.Object) (types.NamespacedName, bool) {
+func ParseRuleKey(o metav1.Object) (Key, bool) {
 	// Names in Kubernetes have a maximum length and no slash.
 	namespace, name, _ := strings.Cut(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], "/")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return types.NamespacedName{}, false
+		return Key{}, false
 	}
-	return types.NamespacedName{Namespace: namespace, Name: name}, true
+	return AlertRuleKey(namespace, name), true
 }
 
 // NoteExtra records in annotations of a PrometheusRule which of its labels it has for the spoke's

@@ -2,7 +2,6 @@ package rule_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -17,7 +16,7 @@ import (
 // An object stands for an AlertRule by its labels, its annotation and its name together.
 func TestStandsFor(t *testing.T) {
 	const hub = "hub-1"
-	own, former := rule.ObjectName(hub, "shop", "web"), rule.ObjectName("hub-0", "shop", "web")
+	own, former := rule.ObjectName(hub, rule.AlertRuleKey("shop", "web")), rule.ObjectName("hub-0", rule.AlertRuleKey("shop", "web"))
 	for name, c := range map[string]struct {
 		name   string
 		change func(o *monitoringv1.PrometheusRule)
@@ -26,7 +25,7 @@ func TestStandsFor(t *testing.T) {
 		"as it was pushed":         {own, func(*monitoringv1.PrometheusRule) {}, true},
 		"in another namespace":     {own, func(o *monitoringv1.PrometheusRule) { o.Namespace = "other" }, true},
 		"another name":             {own + "x", func(*monitoringv1.PrometheusRule) {}, false},
-		"another AlertRule's name": {rule.ObjectName(hub, "shop", "api"), func(*monitoringv1.PrometheusRule) {}, false},
+		"another AlertRule's name": {rule.ObjectName(hub, rule.AlertRuleKey("shop", "api")), func(*monitoringv1.PrometheusRule) {}, false},
 		"another hub's name":       {former, func(*monitoringv1.PrometheusRule) {}, false},
 		"taken over":               {former, func(o *monitoringv1.PrometheusRule) { o.Annotations[v1alpha1.AdoptedFromAnnotation] = "hub-0" }, true},
 		"taken over from another":  {former, func(o *monitoringv1.PrometheusRule) { o.Annotations[v1alpha1.AdoptedFromAnnotation] = "hub-2" }, false},
@@ -45,7 +44,7 @@ func TestStandsFor(t *testing.T) {
 			}}
 			c.change(o)
 			key, got := rule.StandsFor(o, hub)
-			if got != c.want || got && key.String() != "shop/web" {
+			if got != c.want || got && key != rule.AlertRuleKey("shop", "web") {
 				t.Errorf("it stands for %q: %v", key, got)
 			}
 		})
@@ -74,7 +73,7 @@ func TestParseRuleKey(t *testing.T) {
 		t.Run(fmt.Sprintf("%.40q", value), func(t *testing.T) {
 			p := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: value}}}
 			key, ok := rule.ParseRuleKey(p)
-			if ok != want || ok && key.String() != value || !ok && strings.Trim(key.String(), "/") != "" {
+			if ok != want || ok && key.String() != "AlertRule "+value || !ok && key != (rule.Key{}) {
 				t.Errorf("ParseRuleKey(%s) = %v, %v", clip.Excerpt(value), key, ok)
 			}
 		})

@@ -44,19 +44,45 @@ type Cluster struct {
 	EvaluatorsUnknown string
 }
 
-// Places reports whether a selection selects a cluster, by name or by label. A nil selector selects
-// nothing, and an empty one selects everything.
+// Places reports whether a selection selects a cluster, by name or by label, and does not exclude it. A nil
+// selector selects nothing, and an empty one selects everything.
 func Places(s v1alpha1.ClusterSelection, c Cluster) (bool, error) {
-	selector, err := SelectorOf(s.Selector)
+	selection, err := SelectionOf(s)
 	if err != nil {
 		return false, err
 	}
-	return Selects(s.Names, selector, c), nil
+	return selection.Selects(c), nil
 }
 
-// Selects is Places with a parsed selector.
-func Selects(names []v1alpha1.ClusterName, selector labels.Selector, c Cluster) bool {
-	return slices.Contains(names, v1alpha1.ClusterName(c.Name)) || selector.Matches(labels.Set(c.Labels))
+// Selection is a ClusterSelection with parsed selectors.
+type Selection struct{ included, excluded part }
+
+// SelectionOf parses the selectors of a selection.
+func SelectionOf(s v1alpha1.ClusterSelection) (Selection, error) {
+	included, err := partOf(s.Names, s.Selector)
+	if err != nil || s.Exclude == nil {
+		return Selection{included: included}, err
+	}
+	excluded, err := partOf(s.Exclude.Names, s.Exclude.Selector)
+	return Selection{included, excluded}, err
+}
+
+// Selects reports whether the selection selects a cluster.
+func (s Selection) Selects(c Cluster) bool { return s.included.has(c) && !s.excluded.has(c) }
+
+// part is the names and the selector of a selection, or of its exclusion.
+type part struct {
+	names    []v1alpha1.ClusterName
+	selector labels.Selector
+}
+
+func partOf(names []v1alpha1.ClusterName, s *metav1.LabelSelector) (part, error) {
+	selector, err := SelectorOf(s)
+	return part{names, selector}, err
+}
+
+func (p part) has(c Cluster) bool {
+	return slices.Contains(p.names, v1alpha1.ClusterName(c.Name)) || p.selector != nil && p.selector.Matches(labels.Set(c.Labels))
 }
 
 // SelectorOf converts a selector as metav1 does (nil: nothing, empty: everything), with a readable
@@ -69,11 +95,28 @@ func SelectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 	return selector, nil
 }
 
+// Selectable reports whether a selection selects a cluster of that name with some labels.
+func Selectable(s v1alpha1.ClusterSelection, name string) bool {
+	e := s.Exclude
+	return (s.Selector != nil || slices.Contains(s.Names, v1alpha1.ClusterName(name))) &&
+		(e == nil || !slices.Contains(e.Names, v1alpha1.ClusterName(name)) && !MatchesAll(e.Selector))
+}
+
 // ByLabels reports whether the labels of a cluster of that name determine whether a selection selects
 // it.
 func ByLabels(s v1alpha1.ClusterSelection, name string) bool {
-	return s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) > 0 &&
-		!slices.Contains(s.Names, v1alpha1.ClusterName(name))
+	return Selectable(s, name) &&
+		(s.Exclude != nil && s.Exclude.Selector != nil || !MatchesAll(s.Selector) && !slices.Contains(s.Names, v1alpha1.ClusterName(name)))
+}
+
+// SeesLabels reports whether a selection may depend on the labels of clusters.
+func SeesLabels(s v1alpha1.ClusterSelection) bool {
+	return s.Selector != nil || s.Exclude != nil && s.Exclude.Selector != nil
+}
+
+// MatchesAll reports whether a selector is {}, which matches everything.
+func MatchesAll(s *metav1.LabelSelector) bool {
+	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
 // PlacedIn reports whether a source belongs in a spoke: its placement selects the spoke, the spoke takes

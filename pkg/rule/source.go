@@ -2,6 +2,7 @@ package rule
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -29,3 +30,28 @@ type Source interface {
 }
 
 var _ Source = (*v1alpha1.AlertRule)(nil)
+
+// Key identifies a source on the hub, or a workload in a spoke. Objects of two kinds never have the same key.
+type Key struct{ Kind, Namespace, Name string }
+
+// KeyOf returns the key of a source.
+func KeyOf(s Source) Key { return Key{s.SourceKind(), s.GetNamespace(), s.GetName()} }
+
+// AlertRuleKey returns the key of an AlertRule.
+func AlertRuleKey(namespace, name string) Key { return Key{v1alpha1.AlertRuleKind, namespace, name} }
+
+// NamespacedName returns the namespace and the name.
+func (k Key) NamespacedName() types.NamespacedName {
+	return types.NamespacedName{Namespace: k.Namespace, Name: k.Name}
+}
+
+// String returns the key as messages name the object: kind namespace/name.
+func (k Key) String() string { return k.Kind + " " + k.NamespacedName().String() }
+
+// Listed returns the key as indexes have it, and the lists in a SpokeCluster: without the kind of an AlertRule.
+func (k Key) Listed() string {
+	if k.Kind == v1alpha1.AlertRuleKind {
+		return k.NamespacedName().String()
+	}
+	return k.String()
+}

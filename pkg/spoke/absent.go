@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // Absent reports whether an error is an API server's statement that an object does not exist. Any other 404 may come
@@ -20,9 +20,9 @@ func Absent(err error, resource, name string) bool {
 	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
 		return false
 	}
-	d := status.Status().Details
-	return d != nil && d.Kind == resource && d.Name == name &&
-		!slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
+	s := status.Status()
+	_, unexpected := live.Unexpected(s)
+	return !unexpected && s.Details != nil && s.Details.Kind == resource && s.Details.Name == name
 }
 
 // Genuine returns an error of a read of an object, so that it is a 404 only if the API server says that the object does
@@ -124,7 +124,7 @@ func (c *connection) catalog() catalog {
 	return func(ctx context.Context, path string) ([]byte, error) {
 		ctx, cancel := c.patient(ctx)
 		defer cancel()
-		return c.probes.Get().AbsPath(path).Do(ctx).Raw() //nolint:wrapcheck // the caller names the path
+		return bodyOf(ctx, c.probes.Get().AbsPath(path))
 	}
 }
 

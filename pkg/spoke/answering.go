@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
@@ -16,11 +15,11 @@ import (
 // Answering returns a reconciler whose requests to spokes decide how many keys of a lane may be in flight in
 // the controller's queue. A reconcile without requests has no effect on that. Without Answering, the duration
 // and failures of reconciles decide.
-func (p *Provider) Answering(controller string, r mcreconcile.Reconciler) mcreconcile.Reconciler {
+func (p *Provider) Answering(controller string, r reconcile.TypedReconciler[queue.Request]) reconcile.TypedReconciler[queue.Request] {
 	p.mu.Lock()
 	p.answering[controller] = true
 	p.mu.Unlock()
-	return mcreconcile.Func(func(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+	return reconcile.TypedFunc[queue.Request](func(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 		if q := p.queue(controller); q != nil {
 			ctx = q.Flight(ctx, req)
 		}
@@ -63,7 +62,7 @@ func (e *HangError) Unwrap() error { return e.Err }
 
 // hung returns a HangError for a write that timed out although the spoke answered another request well after
 // the write was sent. Any other error it returns as it is.
-func (b *Breaker) hung(method string, began time.Time, err error) error {
+func (b *breaker) hung(method string, began time.Time, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) || method == http.MethodGet {
 		return err
 	}
@@ -75,7 +74,7 @@ func (b *Breaker) hung(method string, began time.Time, err error) error {
 }
 
 // answeredSince reports whether the spoke has answered a request since t.
-func (b *Breaker) answeredSince(t time.Time) bool {
+func (b *breaker) answeredSince(t time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.answered.After(t)

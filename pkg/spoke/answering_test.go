@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
@@ -42,7 +41,7 @@ func TestAnswering(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := NewProvider(Options{})
-				b := NewBreaker(func() {})
+				b := newBreaker(func() {})
 				defer b.Stop()
 				o := &observer{breaker: b, count: func(string, string) {}, next: roundTrip(func(req *http.Request) (*http.Response, error) {
 					<-time.After(time.Millisecond)
@@ -51,7 +50,7 @@ func TestAnswering(t *testing.T) {
 					}
 					return respond(tc.code, "")(req)
 				})}
-				r := p.Answering("c", mcreconcile.Func(func(ctx context.Context, _ mcreconcile.Request) (reconcile.Result, error) {
+				r := p.Answering("c", reconcile.TypedFunc[queue.Request](func(ctx context.Context, _ queue.Request) (reconcile.Result, error) {
 					if tc.probe {
 						ctx = asProbe(ctx)
 					}
@@ -66,8 +65,8 @@ func TestAnswering(t *testing.T) {
 				if !p.answers("c") || p.answers("other") {
 					t.Error("it is not known whose requests count")
 				}
-				key := func(name string) mcreconcile.Request {
-					req := mcreconcile.Request{ClusterName: "s"}
+				key := func(name string) queue.Request {
+					req := queue.Request{ClusterName: "s"}
 					req.Namespace, req.Name = "ns", name
 					return req
 				}
@@ -121,7 +120,7 @@ func TestHung(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := NewBreaker(func() {})
+				b := newBreaker(func() {})
 				for range breakerThreshold - 1 {
 					b.Observe(false)
 				}

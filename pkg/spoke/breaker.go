@@ -14,14 +14,14 @@ const (
 	maxThrottle = 5 * time.Minute
 )
 
-// Breaker is the circuit breaker of a spoke. While the circuit is open, only probes are sent.
+// breaker is the circuit breaker of a spoke. While the circuit is open, only probes are sent.
 //
 // It opens after consecutive requests without an answer, or consecutive probes that failed in any way. Only
 // the prober closes it, because any other answer that arrives may belong to an earlier request. A refusal
 // (403, 404, 409) is an answer.
 //
 // A spoke that throttles (429) also gets only probes until its Retry-After has passed.
-type Breaker struct {
+type breaker struct {
 	onChange func()
 
 	mu       sync.Mutex
@@ -37,28 +37,28 @@ type Breaker struct {
 	passable chan struct{}
 }
 
-// NewBreaker returns a closed circuit. onChange is called after every change, without a lock, and must return
+// newBreaker returns a closed circuit. onChange is called after every change, without a lock, and must return
 // soon.
-func NewBreaker(onChange func()) *Breaker {
-	return &Breaker{onChange: onChange}
+func newBreaker(onChange func()) *breaker {
+	return &breaker{onChange: onChange}
 }
 
 // Blocked reports whether only probes may be sent: the circuit is open, or the spoke throttles.
-func (b *Breaker) Blocked() bool {
+func (b *breaker) Blocked() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.passable != nil
 }
 
 // Open reports whether the circuit is open.
-func (b *Breaker) Open() bool {
+func (b *breaker) Open() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.open
 }
 
 // Observe counts the outcome of a request other than a probe.
-func (b *Breaker) Observe(answered bool) {
+func (b *breaker) Observe(answered bool) {
 	b.update(func(now time.Time) {
 		if !answered {
 			b.fail()
@@ -70,7 +70,7 @@ func (b *Breaker) Observe(answered bool) {
 }
 
 // Probed counts the outcome of a probe. It never closes the circuit.
-func (b *Breaker) Probed(well bool) {
+func (b *breaker) Probed(well bool) {
 	b.update(func(now time.Time) {
 		if well {
 			b.failures, b.probes = 0, 0
@@ -84,7 +84,7 @@ func (b *Breaker) Probed(well bool) {
 }
 
 // Close closes the circuit. Call it after a probe has confirmed the identity of the cluster.
-func (b *Breaker) Close() {
+func (b *breaker) Close() {
 	b.update(func(now time.Time) {
 		b.failures, b.probes, b.open = 0, 0, false
 		b.relent(now)
@@ -92,12 +92,12 @@ func (b *Breaker) Close() {
 }
 
 // Trip opens the circuit at once, because the cluster must not be served.
-func (b *Breaker) Trip() {
+func (b *breaker) Trip() {
 	b.update(func(time.Time) { b.open = true })
 }
 
 // Throttle notes that the spoke answered 429 with this Retry-After.
-func (b *Breaker) Throttle(d time.Duration) {
+func (b *breaker) Throttle(d time.Duration) {
 	d = min(max(d, time.Second), maxThrottle)
 	b.update(func(now time.Time) {
 		if b.since.IsZero() {
@@ -112,7 +112,7 @@ func (b *Breaker) Throttle(d time.Duration) {
 }
 
 // Throttled returns the rest of the spoke's Retry-After, and since when it has throttled every request.
-func (b *Breaker) Throttled() (left, lasted time.Duration) {
+func (b *breaker) Throttled() (left, lasted time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -123,26 +123,26 @@ func (b *Breaker) Throttled() (left, lasted time.Duration) {
 }
 
 // Stop stops the timer.
-func (b *Breaker) Stop() {
+func (b *breaker) Stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopTimer()
 }
 
-func (b *Breaker) stopTimer() {
+func (b *breaker) stopTimer() {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
 }
 
-func (b *Breaker) fail() {
+func (b *breaker) fail() {
 	b.failures++
 	b.open = b.open || b.failures >= breakerThreshold
 }
 
 // relent notes an answer, which ends a series of throttled requests. An answer before the end of Retry-After
 // belongs to an earlier request and does not count.
-func (b *Breaker) relent(now time.Time) {
+func (b *breaker) relent(now time.Time) {
 	b.answered = now
 	if !now.Before(b.until) {
 		b.since = time.Time{}
@@ -150,7 +150,7 @@ func (b *Breaker) relent(now time.Time) {
 }
 
 // update changes the circuit, and calls onChange if requests are now blocked or allowed again.
-func (b *Breaker) update(change func(now time.Time)) {
+func (b *breaker) update(change func(now time.Time)) {
 	b.mu.Lock()
 	now := time.Now()
 	change(now)
@@ -176,7 +176,7 @@ var errThrottled = errors.New("request not sent: the spoke answers 429 (Too Many
 
 // pass returns when a request may be sent. A request of an informer (see asInformer) waits: the informer's own retries
 // would back off too far, and its watch would be back long after the spoke. All others fail at once.
-func (b *Breaker) pass(ctx context.Context) error {
+func (b *breaker) pass(ctx context.Context) error {
 	waits := ctx.Value(informerKey{}) != nil
 	for {
 		b.mu.Lock()

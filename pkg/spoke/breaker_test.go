@@ -11,10 +11,10 @@ import (
 )
 
 func TestBreaker(t *testing.T) {
-	type step = func(*Breaker)
-	yes, no := func(b *Breaker) { b.Observe(true) }, func(b *Breaker) { b.Observe(false) }
-	well, ill := func(b *Breaker) { b.Probed(true) }, func(b *Breaker) { b.Probed(false) }
-	good, trip := (*Breaker).Close, (*Breaker).Trip
+	type step = func(*breaker)
+	yes, no := func(b *breaker) { b.Observe(true) }, func(b *breaker) { b.Observe(false) }
+	well, ill := func(b *breaker) { b.Probed(true) }, func(b *breaker) { b.Probed(false) }
+	good, trip := (*breaker).Close, (*breaker).Trip
 	for name, tc := range map[string]struct {
 		do      []step
 		changes []bool // what Open said at every change
@@ -41,9 +41,9 @@ func TestBreaker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var changes []bool
-			var b *Breaker
+			var b *breaker
 			// Open would never return if the lock were held.
-			b = NewBreaker(func() { changes = append(changes, b.Open()) })
+			b = newBreaker(func() { changes = append(changes, b.Open()) })
 			for _, do := range tc.do {
 				do(b)
 			}
@@ -60,7 +60,7 @@ func TestBreaker(t *testing.T) {
 func TestBreakerThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int32
-		b := NewBreaker(func() { told.Add(1) })
+		b := newBreaker(func() { told.Add(1) })
 		expect := func(left, lasted time.Duration, n int) {
 			t.Helper()
 			synctest.Wait()
@@ -104,20 +104,20 @@ func TestBreakerThrottle(t *testing.T) {
 // Workers don't wait for a spoke, and watches wait as long as it takes.
 func TestBreakerPass(t *testing.T) {
 	for name, tc := range map[string]struct {
-		shut func(*Breaker)
-		pass func(*Breaker)
+		shut func(*breaker)
+		pass func(*breaker)
 		want error
 	}{
-		"open":      {shut: (*Breaker).Trip, pass: (*Breaker).Close, want: errBlocked},
-		"throttled": {shut: func(b *Breaker) { b.Throttle(time.Minute) }, pass: func(*Breaker) {}, want: errThrottled},
+		"open":      {shut: (*breaker).Trip, pass: (*breaker).Close, want: errBlocked},
+		"throttled": {shut: func(b *breaker) { b.Throttle(time.Minute) }, pass: func(*breaker) {}, want: errThrottled},
 		"both": {
-			shut: func(b *Breaker) { b.Throttle(time.Minute); b.Trip() }, want: errBlocked,
-			pass: func(b *Breaker) { time.Sleep(2 * time.Minute); b.Close() }, //nolint:forbidigo // the test's own time
+			shut: func(b *breaker) { b.Throttle(time.Minute); b.Trip() }, want: errBlocked,
+			pass: func(b *breaker) { time.Sleep(2 * time.Minute); b.Close() }, //nolint:forbidigo // the test's own time
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := NewBreaker(func() {})
+				b := newBreaker(func() {})
 				defer b.Stop()
 				hasty := t.Context() // a deadline makes no difference
 				patient, cancel := context.WithTimeout(context.WithValue(t.Context(), informerKey{}, true), time.Hour)

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/lean"
 )
 
 // Scheme has the types that are read in a spoke.
@@ -124,7 +126,34 @@ func trimMetadata(in any) (any, error) {
 		}
 	}
 	o.SetAnnotations(annotations)
+	if m, ok := in.(*metav1.PartialObjectMetadata); ok {
+		lean.Metadata(m)
+	}
 	return in, nil
+}
+
+// leanReader is a reader that trims what it reads as the cache does, and leaves out specs. What it reads is kept for a
+// second (live.MaxAge), and a spoke chooses how much it is.
+type leanReader struct{ client.Reader }
+
+// maxKeys bounds the labels, and the annotations, of an object that is read past the cache. Usual ones have a few dozen.
+const maxKeys = 4096
+
+// Get implements client.Reader.
+func (r leanReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	if err := r.Reader.Get(ctx, key, o, options...); err != nil {
+		return err //nolint:wrapcheck // a reader is transparent
+	}
+	if p, ok := o.(*monitoringv1.PrometheusRule); ok {
+		p.Spec = monitoringv1.PrometheusRuleSpec{}
+	}
+	if n := max(len(o.GetLabels()), len(o.GetAnnotations())); n > maxKeys {
+		o.SetLabels(nil)
+		o.SetAnnotations(nil)
+		return &TooLargeError{What: "the metadata of " + key.String(), Value: int64(n), Bound: maxKeys, Unit: "labels or annotations"}
+	}
+	_, err := trimMetadata(o)
+	return err
 }
 
 // trimRule keeps this hub's PrometheusRules whole, because an update sends them back whole. Of all others it
@@ -138,6 +167,7 @@ func trimRule(hubID string) func(any) (any, error) {
 		r.SetManagedFields(nil)
 		r.SetSelfLink("")
 		if r.Labels[v1alpha1.HubLabel] == hubID {
+			lean.PrometheusRule(r)
 			return r, nil
 		}
 		var labels, annotations map[string]string

@@ -1,6 +1,9 @@
 package spoke
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -114,4 +118,48 @@ func TestTrimMetadata(t *testing.T) {
 			t.Error("no error")
 		}
 	})
+}
+
+// leanGet is a reader that fills in objects.
+type leanGet struct {
+	client.Reader
+	fill func(o client.Object)
+}
+
+// Get implements client.Reader.
+func (g leanGet) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	g.fill(o)
+	return nil
+}
+
+// What is read past the cache is kept for a second, and a spoke chooses how much it is.
+func TestLeanReader(t *testing.T) {
+	keys := func(n int) map[string]string {
+		out := map[string]string{}
+		for i := range n {
+			out[fmt.Sprint(i)] = ""
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		is, want metav1.ObjectMeta
+		tooLarge bool
+	}{
+		"usual":                {is: metav1.ObjectMeta{UID: "u", Labels: keys(2), ManagedFields: []metav1.ManagedFieldsEntry{{}}, Finalizers: []string{"a/b"}}, want: metav1.ObjectMeta{UID: "u", Labels: keys(2)}},
+		"too many labels":      {is: metav1.ObjectMeta{Labels: keys(maxKeys + 1)}, tooLarge: true},
+		"too many annotations": {is: metav1.ObjectMeta{Annotations: keys(maxKeys + 1)}, tooLarge: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &monitoringv1.PrometheusRule{}
+			err := leanReader{leanGet{fill: func(o client.Object) {
+				*o.(*monitoringv1.PrometheusRule) = monitoringv1.PrometheusRule{ObjectMeta: tc.is, Spec: monitoringv1.PrometheusRuleSpec{Groups: make([]monitoringv1.RuleGroup, 1)}}
+			}}}.Get(t.Context(), client.ObjectKey{Name: "a"}, p)
+			if tc.tooLarge != errors.Is(err, errTooLarge) || (err != nil) != tc.tooLarge {
+				t.Errorf("got %v", err)
+			}
+			if !tc.tooLarge && len(p.Spec.Groups) > 0 || !equality.Semantic.DeepEqual(p.ObjectMeta, tc.want) {
+				t.Errorf("got %+v", p)
+			}
+		})
+	}
 }

@@ -2,36 +2,58 @@ package spoke
 
 import (
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
-// leastAhead is the smallest difference of clocks that counts. The header Date has whole seconds.
-const leastAhead = 2 * time.Second
+const (
+	// leastAhead is the smallest difference of clocks that counts. The header Date has whole seconds.
+	leastAhead = 2 * time.Second
+	// mostAhead is the largest one. A clock that is further ahead is broken, and tells nothing about objects.
+	mostAhead = 365 * 24 * time.Hour
+)
 
-// clockLead is how far the clock of a spoke's API server is ahead of this one, according to its last answer to a probe. It
-// is 0 if the clock is behind.
-type clockLead struct{ nanoseconds atomic.Int64 }
+// Clock knows how far the clock of a spoke's API server is ahead of this one, or has been, according to its answers to
+// probes. After it was set right, the objects from before still have its times.
+type Clock struct {
+	mu sync.Mutex
+	// ahead is the largest difference, and until the latest time of the clock while there was one.
+	ahead time.Duration
+	until time.Time
+}
 
-// saw records the header Date of an answer.
-func (a *clockLead) saw(h http.Header, now time.Time) {
+// Saw records the header Date of an answer.
+func (c *Clock) Saw(h http.Header, now time.Time) {
 	date, err := http.ParseTime(h.Get("Date"))
 	if err != nil {
 		return
 	}
 	d := date.Sub(now.Round(0))
-	if d < leastAhead {
-		d = 0
+	if d < leastAhead || d > mostAhead {
+		return
 	}
-	a.nanoseconds.Store(int64(d))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead = max(c.ahead, d)
+	if c.until.Before(date) {
+		c.until = date
+	}
 }
 
-// Made returns when an object of the spoke was created, by this process's clock, if the spoke's clock is ahead. If it is
-// behind, the time is unchanged: then the object seems to be older than it is, which is safe where old objects are
-// removed with more care.
+// Made returns the earliest time at which an object of the spoke may have been created, by this process's clock, if the
+// spoke's clock is ahead or was ahead at the time of its creation. If it is behind, the time is unchanged: then the object
+// seems to be older than it is, which is safe where old objects are removed with more care.
 func (s *Spoke) Made(created time.Time) time.Time {
-	if s.ahead == nil {
+	if s.Clock == nil {
 		return created
 	}
-	return created.Add(-time.Duration(s.ahead.nanoseconds.Load()))
+	s.Clock.mu.Lock()
+	defer s.Clock.mu.Unlock()
+	if created.After(s.Clock.until.Add(unseenAhead)) {
+		return created // the clock has been right since then
+	}
+	return created.Add(-s.Clock.ahead)
 }
+
+// unseenAhead is how long after an answer the clock may still be ahead, until the next one tells.
+const unseenAhead = 3 * probeInterval

@@ -9,32 +9,37 @@ import (
 // A clock that is ahead makes objects older, and another one changes nothing.
 func TestAhead(t *testing.T) {
 	now := time.Now()
-	created := now.Add(-time.Minute)
+	made := now.Add(-time.Minute)
 	for name, tc := range map[string]struct {
 		dates []string
+		later time.Duration // than made
 		want  time.Duration
 	}{
-		"no answer yet":     {},
-		"no date":           {dates: []string{""}},
-		"not a date":        {dates: []string{"tomorrow"}},
-		"the same":          {dates: []string{httpDate(now)}},
-		"a second ahead":    {dates: []string{httpDate(now.Add(time.Second))}},
-		"behind":            {dates: []string{httpDate(now.Add(-time.Hour))}},
-		"ahead":             {dates: []string{httpDate(now.Add(time.Hour))}, want: time.Hour},
-		"set right later":   {dates: []string{httpDate(now.Add(time.Hour)), httpDate(now)}},
-		"ahead, and silent": {dates: []string{httpDate(now.Add(time.Hour)), ""}, want: time.Hour},
+		"no answer yet":                {},
+		"no date":                      {dates: []string{""}},
+		"not a date":                   {dates: []string{"tomorrow"}},
+		"the same":                     {dates: []string{httpDate(now)}},
+		"a second ahead":               {dates: []string{httpDate(now.Add(time.Second))}},
+		"behind":                       {dates: []string{httpDate(now.Add(-time.Hour))}},
+		"ahead":                        {dates: []string{httpDate(now.Add(time.Hour))}, want: time.Hour},
+		"set right later":              {dates: []string{httpDate(now.Add(time.Hour)), httpDate(now)}, want: time.Hour},
+		"from before it was set right": {dates: []string{httpDate(now.Add(time.Hour)), httpDate(now)}, later: time.Hour + time.Minute, want: time.Hour},
+		"from after it was set right":  {dates: []string{httpDate(now.Add(time.Hour)), httpDate(now)}, later: time.Hour + 2*time.Minute},
+		"it was a broken clock":        {dates: []string{"Fri, 31 Dec 9999 23:59:59 GMT"}},
+		"ahead, and silent":            {dates: []string{httpDate(now.Add(time.Hour)), ""}, want: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Spoke{ahead: &clockLead{}}
+			s := &Spoke{Clock: &Clock{}}
 			for _, date := range tc.dates {
-				s.ahead.saw(http.Header{"Date": {date}}, now)
+				s.Clock.Saw(http.Header{"Date": {date}}, now)
 			}
+			created := made.Add(tc.later)
 			if got := created.Sub(s.Made(created)); got.Round(time.Second) > tc.want || got < tc.want-time.Second {
 				t.Errorf("an object is older by %v, want %v", got, tc.want)
 			}
 		})
 	}
-	if got := (&Spoke{}).Made(created); !got.Equal(created) {
+	if got := (&Spoke{}).Made(made); !got.Equal(made) {
 		t.Errorf("without a connection, an object was created at %v", got)
 	}
 }
@@ -50,7 +55,7 @@ func TestAheadByAProbe(t *testing.T) {
 		_, _ = w.Write([]byte(`{"gitVersion":"v1.36.3"}`))
 	})
 	created := time.Now()
-	s := &Spoke{ahead: &x.connection.ahead}
+	s := &Spoke{Clock: &x.connection.clock}
 	_ = x.write(t.Context())
 	if !s.Made(created).Equal(created) {
 		t.Error("another answer counts")

@@ -85,8 +85,8 @@ type connection struct {
 	together *together
 	// paces bounds how fast the watches are read.
 	paces paces
-	// ahead is what is known of the spoke's clock.
-	ahead clockLead
+	// clock is what is known of the spoke's clock.
+	clock Clock
 	// reads are the lists of the latest session.
 	reads   *readings
 	server  *url.URL
@@ -94,7 +94,7 @@ type connection struct {
 	reviews authorization.SelfSubjectRulesReviewInterface
 	// accounts requests tokens.
 	accounts typedcorev1.ServiceAccountsGetter
-	breaker  *Breaker
+	breaker  *breaker
 	gate     *gate
 	kick     chan struct{} // the circuit changed, or the spoke was restored
 	p        *Provider
@@ -140,7 +140,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		name: name, p: p, cfg: cfg, credential: kubeconfig.CredentialOf(cfg), kick: make(chan struct{}, 1),
 		log: p.log.WithValues("cluster", name), restores: newRestores(), reads: newReadings(), together: newTogether(p.opts.Limits),
 	}
-	c.breaker = NewBreaker(func() {
+	c.breaker = newBreaker(func() {
 		p.circuit(c)
 		c.look()
 	})
@@ -186,7 +186,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 func (c *connection) observed(cfg *rest.Config, apart bool) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: c.gate, apart: apart, base: basePath(cfg.Host), authority: c.authority, limits: c.p.opts.Limits, together: c.together, paces: &c.paces, tooLarge: c.tooMuch, ahead: &c.ahead, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: c.gate, apart: apart, base: basePath(cfg.Host), authority: c.authority, limits: c.p.opts.Limits, together: c.together, paces: &c.paces, tooLarge: c.tooMuch, clock: &c.clock, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})
@@ -661,7 +661,7 @@ func (c *connection) mayRead(ctx context.Context, s *session, granted grants) bo
 func (c *connection) probe(ctx context.Context) error {
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
-	body, err := c.lookout.Get().AbsPath("/version").Do(ctx).Raw()
+	body, err := bodyOf(ctx, c.lookout.Get().AbsPath("/version"))
 	if err != nil {
 		if apierrors.IsForbidden(err) {
 			c.seen.Contact = time.Now()

@@ -19,7 +19,9 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -62,7 +64,7 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if code := s.refuse[r.URL.Path]; code != 0 {
-		w.WriteHeader(code)
+		refuse(w, r, code)
 		return
 	}
 	var out any = &metav1.PartialObjectMetadataList{
@@ -101,6 +103,19 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out)
+}
+
+// refuse answers as an API server does: a 404 for a path that it does not serve has no Status.
+func refuse(w http.ResponseWriter, r *http.Request, code int) {
+	if code == http.StatusNotFound {
+		http.NotFound(w, r)
+		return
+	}
+	status := apierrors.NewGenericServerResponse(code, r.Method, schema.GroupResource{}, "", "", 0, false).Status()
+	status.Kind, status.APIVersion, status.Message = "Status", "v1", "get "+r.URL.Path+" is refused"
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(status)
 }
 
 // watch answers a watch without events.
@@ -288,6 +303,27 @@ func TestCheckup(t *testing.T) {
 		t.Error(err)
 	}
 	expect(false)
+}
+
+// An error of a read of the discovery, the version or the identity has the API server's message, which names the
+// permission or the fault.
+func TestRefusalsAreShown(t *testing.T) {
+	s, c, session := connectTo(t)
+	for path, read := range map[string]func(context.Context) error{
+		pathVersion: c.probe,
+		pathSystem:  func(ctx context.Context) error { _, err := c.readIdentity(ctx); return err },
+		pathGroup: func(ctx context.Context) error {
+			return session.catalog.confirm(ctx, "prometheusrules", apierrors.NewNotFound(monitoringRules, ""))
+		},
+	} {
+		s.set(func(s *standIn) { s.refuse = map[string]int{path: http.StatusInternalServerError} })
+		if path == pathGroup {
+			s.set(func(s *standIn) { s.refuse[path] = http.StatusForbidden })
+		}
+		if err := read(asProbe(t.Context())); err == nil || !strings.Contains(err.Error(), "get "+path+" is refused") {
+			t.Errorf("%s: it says %v", path, err)
+		}
+	}
 }
 
 // A probe raises doubt about the identity if a proxy answers that there is no server: another one may answer next.

@@ -11,17 +11,18 @@ import (
 	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // Source is a source that a controller watches in spokes.
-type Source = mcsource.TypedSource[client.Object, mcreconcile.Request]
+type Source = mcsource.TypedSource[client.Object, queue.Request]
 
 // Watch makes a controller watch sources in every spoke that is engaged from now on. It replaces the
 // controller's own MultiClusterWatch, which leaks a goroutine per source and engagement, and a spoke is
 // engaged again at every rotation of its kubeconfig.
-func Watch(mgr mcmanager.Manager, c mccontroller.Controller, sources ...Source) error {
+func Watch(mgr mcmanager.Manager, c mccontroller.TypedController[queue.Request], sources ...Source) error {
 	if err := mgr.Add(&engager{watch: c.Watch, sources: sources, engaged: map[multicluster.ClusterName]*engagement{}}); err != nil {
 		return fmt.Errorf("watching spokes: %w", err)
 	}
@@ -30,7 +31,7 @@ func Watch(mgr mcmanager.Manager, c mccontroller.Controller, sources ...Source) 
 
 // engager starts a controller's sources in spokes.
 type engager struct {
-	watch   func(source.TypedSource[mcreconcile.Request]) error
+	watch   func(source.TypedSource[queue.Request]) error
 	sources []Source
 
 	mu      sync.Mutex
@@ -83,8 +84,8 @@ func (e *engager) replace(ctx context.Context, name multicluster.ClusterName, ne
 }
 
 // within is a source that ends with a context or with its controller.
-func within(ctx context.Context, src source.TypedSource[mcreconcile.Request]) source.TypedSource[mcreconcile.Request] {
-	return source.TypedFunc[mcreconcile.Request](func(controller context.Context, q WorkQueue) error {
+func within(ctx context.Context, src source.TypedSource[queue.Request]) source.TypedSource[queue.Request] {
+	return source.TypedFunc[queue.Request](func(controller context.Context, q WorkQueue) error {
 		ctx, cancel := context.WithCancel(ctx)
 		stop := context.AfterFunc(controller, cancel)
 		context.AfterFunc(ctx, func() { stop() })

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // runs is a source that notes the contexts it is run by.
@@ -18,8 +19,8 @@ type runs struct {
 	contexts []context.Context
 }
 
-func (r *runs) ForCluster(multicluster.ClusterName, cluster.Cluster) (source.TypedSource[mcreconcile.Request], bool, error) {
-	return source.TypedFunc[mcreconcile.Request](func(ctx context.Context, _ WorkQueue) error {
+func (r *runs) ForCluster(multicluster.ClusterName, cluster.Cluster) (source.TypedSource[queue.Request], bool, error) {
+	return source.TypedFunc[queue.Request](func(ctx context.Context, _ WorkQueue) error {
 		r.contexts = append(r.contexts, ctx)
 		return r.err
 	}), true, nil
@@ -31,7 +32,7 @@ func TestEngagement(t *testing.T) {
 		controller, stop := context.WithCancel(t.Context())
 		s := &runs{}
 		e := &engager{sources: []Source{s}, engaged: map[multicluster.ClusterName]*engagement{}}
-		e.watch = func(src source.TypedSource[mcreconcile.Request]) error { return src.Start(controller, nil) }
+		e.watch = func(src source.TypedSource[queue.Request]) error { return src.Start(controller, nil) }
 		engage := func(ctx context.Context) (run context.Context) {
 			t.Helper()
 			if err := e.Engage(ctx, "a", nil); err != nil {

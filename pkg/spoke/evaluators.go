@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -127,6 +128,7 @@ func (c *connection) discover(ctx context.Context, s *session) {
 	}
 	var unread error
 	more := false
+	var until time.Time // for all attempts to record the choice: the spoke is not probed meanwhile
 	choose := c.choose
 	if choose == nil {
 		choose = seenAlone
@@ -134,10 +136,21 @@ func (c *connection) discover(ctx context.Context, s *session) {
 	list, err := choose(ctx, c.name, c.seen.Identity, before, func(ctx context.Context, named []v1alpha1.EvaluatorReference) (seen *Sighting, err error) {
 		ctx, cancel := c.patient(ctx)
 		defer cancel()
-		if seen, unread = s.evaluators(ctx, &c.p.opts, named); unread == nil {
-			more = seen.More
+		if seen, unread = s.evaluators(ctx, &c.p.opts, named); unread != nil {
+			return nil, unread
 		}
-		return seen, unread
+		more = seen.More
+		seen.limit = func(ctx context.Context, list []v1alpha1.Evaluator) {
+			if until.IsZero() {
+				until = time.Now().Add(readTimeout)
+			}
+			ctx, end := context.WithDeadline(ctx, until)
+			defer end()
+			ctx, cancel := c.patient(ctx)
+			defer cancel()
+			s.limit(ctx, c.p.opts.OperatorNamespaces, list)
+		}
+		return seen, nil
 	})
 	switch {
 	case err == nil:
@@ -148,7 +161,7 @@ func (c *connection) discover(ctx context.Context, s *session) {
 	case ctx.Err() != nil:
 	case unread == nil:
 		c.log.Error(err, "recording the choice of evaluators failed; retrying")
-	case answered(unread) || drips(unread) || !c.seen.Evaluators.Known: // else the probe finds out
+	case answered(unread) || drips(unread) || tooLarge(unread) != nil || !c.seen.Evaluators.Known: // else the probe finds out
 		c.seen.Evaluators.WhyNot = unreadable(unread)
 	}
 }
@@ -156,7 +169,7 @@ func (c *connection) discover(ctx context.Context, s *session) {
 // evaluators lists the evaluators. A spoke that does not serve a kind has none of it. A named evaluator is
 // read separately if it is not in the lists and these may be incomplete.
 func (s *session) evaluators(ctx context.Context, o *Options, named []v1alpha1.EvaluatorReference) (*Sighting, error) {
-	seen := &Sighting{limit: func(ctx context.Context, list []v1alpha1.Evaluator) { s.limit(ctx, o.OperatorNamespaces, list) }}
+	seen := &Sighting{}
 	if s.served {
 		seen.Rules = s.cluster.GetClient()
 	}
@@ -248,7 +261,9 @@ func (s *Sighting) add(ctx context.Context, list func(context.Context, metav1.Li
 	ctx = context.WithValue(ctx, partialKey{}, true)
 	options, found := metav1.ListOptions{Limit: maxListed}, 0
 	for range maxEvaluatorPages {
-		page, next, err := list(ctx, options)
+		request, done := context.WithCancel(ctx)
+		page, next, err := list(request, options)
+		done() // it is decoded
 		excess := tooLarge(err)
 		switch {
 		case apierrors.IsNotFound(err):
@@ -277,8 +292,11 @@ func (s *Sighting) add(ctx context.Context, list func(context.Context, metav1.Li
 	return nil
 }
 
-// readEvaluator adds a named evaluator to a Sighting, if it exists.
+// readEvaluator adds a named evaluator to a Sighting, if it exists. Anyone who can write it can make it so dense that it is
+// not read.
 func (s *session) readEvaluator(ctx context.Context, ref v1alpha1.EvaluatorReference, seen *Sighting) error {
+	ctx, done := context.WithCancel(spare(ctx))
+	defer done()
 	var err error
 	resource := monitoringv1.PrometheusName
 	switch ref.Kind {

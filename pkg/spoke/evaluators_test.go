@@ -17,6 +17,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned"
 	monitoringfake "github.com/prometheus-operator/prometheus-operator/pkg/client/versioned/fake"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/testing/hostile"
 )
 
 func aPrometheus(name string, edit ...func(*monitoringv1.Prometheus)) *monitoringv1.Prometheus {
@@ -232,6 +234,44 @@ func TestDiscoverHidden(t *testing.T) {
 	}
 }
 
+// A chosen evaluator that is too large to be read is shown, and the known ones stay. The session goes on: anyone who can
+// write the object can make it dense.
+func TestLargeEvaluator(t *testing.T) {
+	for name, lie := range map[string]hostile.Lie{
+		"dense":          hostile.Sparse(`{"spec":{"containers":[`, maxShortValues, `]}}`),
+		"without an end": hostile.EndlessText,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/k") {
+					lie(w, r)
+					return
+				}
+				_, _ = io.WriteString(w, `{"items":[],"metadata":{"continue":"more"}}`)
+			}))
+			defer server.Close()
+			c := connectWith(t, server, goodUser)
+			defer c.disconnect()
+			rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.seen.Evaluators = Evaluators{List: []v1alpha1.Evaluator{{Name: "k", Chosen: true}}, Known: true}
+			c.choose = func(ctx context.Context, _, _ string, _ Evaluators, look Look) ([]v1alpha1.Evaluator, error) {
+				_, err := look(ctx, []v1alpha1.EvaluatorReference{{Kind: "Prometheus", Namespace: "monitoring", Name: "k"}})
+				return nil, err
+			}
+			c.discover(t.Context(), &session{rules: rules, cluster: holding()})
+			if got := c.seen.Evaluators; len(got.List) != 1 || !strings.Contains(got.WhyNot, "the limit is") {
+				t.Errorf("got %+v", got)
+			}
+			if err := c.excess.err(); err != nil {
+				t.Errorf("the session ends: %v", err)
+			}
+		})
+	}
+}
+
 // Objects with invalid names are ignored, because the hub could not list them.
 func TestDiscoverMisnamed(t *testing.T) {
 	client := monitoringfake.NewSimpleClientset()
@@ -355,7 +395,7 @@ func TestRelevantEvaluators(t *testing.T) {
 // Servers behind the API server do not count for the spoke's health.
 func TestAsides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBreaker(func() {})
+		b := newBreaker(func() {})
 		defer b.Stop()
 		var answer func(*http.Request) (*http.Response, error)
 		o := &observer{breaker: b, next: roundTripper(func(req *http.Request) (*http.Response, error) { return answer(req) }), base: "/"}

@@ -53,7 +53,7 @@ func TestProviderForgets(t *testing.T) {
 		t.Errorf("told of %q", removed)
 	}
 	// A report about a spoke that has left does not restore its state.
-	c := &connection{name: "s", kick: make(chan struct{}, 1), breaker: NewBreaker(func() {}), p: p}
+	c := &connection{name: "s", kick: make(chan struct{}, 1), breaker: newBreaker(func() {}), p: p}
 	p.strayed(c, "E")
 	p.observe(c, Observation{Contact: time.Now()})
 	p.circuit(c)

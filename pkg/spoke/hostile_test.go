@@ -1,14 +1,17 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -168,6 +171,104 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
+// connectHostile connects to a server that tells its identity, and answers everything else as a function does.
+func connectHostile(t *testing.T, answer http.HandlerFunc) (*connection, *monitoring.Clientset) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodDelete && r.URL.Path == pathSystem {
+			_, _ = io.WriteString(w, identityAnswer)
+			return
+		}
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	c := connectWith(t, server, goodUser)
+	t.Cleanup(c.disconnect)
+	c.gate.serve("uid")
+	client, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, client
+}
+
+// Answers just below the bounds that come at once are decoded one after the other.
+func TestDenseAnswersAtOnce(t *testing.T) {
+	const (
+		most = DefaultMaxMemory / 24
+		head = `{"kind":"PrometheusRule","apiVersion":"monitoring.coreos.com/v1","metadata":{"name":"web","namespace":"shop","uid":"uid","resourceVersion":"1"`
+	)
+	dense := func(begin string, element func(i int) string, end string) string {
+		body := strings.Builder{}
+		body.WriteString(begin)
+		values := strings.Count(begin, ",") + strings.Count(begin, "{") + strings.Count(begin, "[")
+		for i := 0; ; i++ {
+			next := element(i)
+			values += strings.Count(next, ",") + strings.Count(next, "{") + strings.Count(next, "[") + 1
+			if body.Len()+len(next)+len(end) > most-2 || values > maxValues-1 {
+				return body.String() + end
+			}
+			if i > 0 {
+				body.WriteString(",")
+			}
+			body.WriteString(next)
+		}
+	}
+	always := func(text string) func(int) string { return func(int) string { return text } }
+	key := func(i int) string { return fmt.Sprintf(`"%x":""`, i) }
+	for name, tc := range map[string]struct {
+		body string
+		// code is that of a refusal, which is too large.
+		code int
+	}{
+		"empty rules":   {body: dense(head+`},"spec":{"groups":[{"rules":[`, always(`{}`), `]}]}}`)},
+		"small maps":    {body: dense(head+`},"spec":{"groups":[{"rules":[`, always(`{"labels":{"":""},"annotations":{"":""}}`), `]}]}}`)},
+		"empty groups":  {body: dense(head+`},"spec":{"groups":[`, always(`{}`), `]}}`)},
+		"keys":          {body: dense(head+`,"annotations":{`, key, `}}}`)},
+		"managedFields": {body: dense(head+`,"managedFields":[`, always(`{}`), `]}}`)},
+		"texts":         {body: dense(head+`,"annotations":{`, func(i int) string { return fmt.Sprintf(`"%x":%q`, i, strings.Repeat("x", 64<<10)) }, `}}}`)},
+		"causes":        {code: http.StatusUnprocessableEntity, body: `{"kind":"Status","apiVersion":"v1","reason":"Invalid","details":{"causes":[{}` + strings.Repeat(",{}", maxRefusal/3-50) + `]}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, client := connectHostile(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(cmp.Or(tc.code, http.StatusOK))
+				_, _ = io.WriteString(w, tc.body)
+			})
+			errs := make(chan error, 16)
+			peak := peakOf(func() {
+				var requests sync.WaitGroup
+				for i := range cap(errs) {
+					send := hostileRequests[[]string{"a create", "a PrometheusRule"}[i%2]]
+					requests.Go(func() {
+						ctx, done := context.WithTimeout(asProbe(t.Context()), time.Minute)
+						defer done()
+						errs <- send(ctx, c, &session{rules: client})
+					})
+				}
+				requests.Wait()
+			})
+			close(errs)
+			t.Logf("%d MiB at most", peak>>20)
+			excess := 0
+			for err := range errs { // after several that are too large, the rest is not sent
+				if (err != nil) != (tc.code > 0) {
+					t.Errorf("got %v", err)
+				}
+				if tooLarge(err) != nil {
+					excess++
+				}
+			}
+			if (excess > 0) != (tc.code > 0) {
+				t.Errorf("%d answers were too large", excess)
+			}
+			if peak > 150<<20 && !raceDetector {
+				t.Errorf("they took %d MiB", peak>>20)
+			}
+		})
+	}
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return "no error"
@@ -196,24 +297,14 @@ func TestDenseAnswers(t *testing.T) {
 		"the discovery":                   hostile.Sparse(`{"kind":"APIResourceList","groupVersion":"monitoring.coreos.com/v1","resources":[`, maxValues/2-within, `]}`),
 	} {
 		t.Run(request, func(t *testing.T) {
-			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				switch {
-				case r.Method == http.MethodDelete:
+			c, client := connectHostile(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodDelete {
 					http.Error(w, "no", http.StatusForbidden)
-				case r.URL.Path == pathSystem:
-					_, _ = io.WriteString(w, identityAnswer)
-				default:
-					lie(w, r)
+					return
 				}
-			}))
-			defer server.Close()
-			c := connectWith(t, server, goodUser)
-			defer c.disconnect()
-			c.gate.serve("uid")
-			client, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
-			if err != nil {
-				t.Fatal(err)
-			}
+				lie(w, r)
+			})
+			var err error
 			peak := peakOf(func() {
 				err = hostileRequests[request](asProbe(t.Context()), c, &session{rules: client, catalog: c.catalog()})
 			})

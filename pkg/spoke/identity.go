@@ -216,7 +216,7 @@ func (p *Provider) admit(name, identity string) error {
 	return p.admitLocked(name, identity)
 }
 
-// admitLocked returns a *DuplicateError if another spoke was registered as the same cluster first: two spokes
+// admitLocked returns a *duplicateError if another spoke was registered as the same cluster first: two spokes
 // of one cluster would remove each other's rules as leftovers. It returns an *IdentityError if the spoke was
 // another cluster before. If the Secrets of two spokes were swapped, both have to be confirmed.
 func (p *Provider) admitLocked(name, identity string) error {
@@ -245,7 +245,7 @@ func (p *Provider) rivalLocked(name, identity, other string) error {
 	case was != "" && was != identity && found != "" && !served:
 		return &IdentityError{Was: was, Is: identity, Spoke: name, Other: other, OtherIs: found}
 	case was != identity, e != nil && e.current != nil:
-		return &DuplicateError{Other: other}
+		return &duplicateError{Other: other}
 	}
 	return nil
 }
@@ -278,16 +278,20 @@ func (p *Provider) disown(c *connection) {
 func (c *connection) readIdentity(ctx context.Context) (string, error) {
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
-	body, err := c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json").Do(ctx).Raw()
-	if apierrors.IsForbidden(err) { // Raw does not decode the message
+	body, err := bodyOf(ctx, c.probes.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", "application/json"))
+	if apierrors.IsForbidden(err) {
 		err = &grantError{missing: needs("", "namespaces", "get"), refusal: err}
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	var ns metav1.PartialObjectMetadata
-	if err := json.Unmarshal(body, &ns); err != nil || !uid.MatchString(string(ns.UID)) {
+	var ns struct {
+		Metadata struct {
+			UID string `json:"uid"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &ns); err != nil || !uid.MatchString(ns.Metadata.UID) {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, errNotKubernetes)
 	}
-	return string(ns.UID), nil
+	return ns.Metadata.UID, nil
 }

@@ -299,7 +299,7 @@ func TestOnIdentity(t *testing.T) {
 }
 
 func isDuplicate(err error) bool {
-	_, ok := errors.AsType[*DuplicateError](err)
+	_, ok := errors.AsType[*duplicateError](err)
 	return ok
 }
 

@@ -223,7 +223,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 		if p.base.Err() != nil {
 			return // the operator is stopping; its successor continues
 		}
-		duplicate, same := errors.AsType[*DuplicateError](err)
+		duplicate, same := errors.AsType[*duplicateError](err)
 		if err == nil || ctx.Err() != nil || same {
 			p.progress(name, d, func(s *Departure) {
 				s.Done = true
@@ -474,7 +474,7 @@ func (c *connection) isStill(ctx context.Context, identity string) error {
 		return &IdentityError{Spoke: c.name, Was: identity, Is: is}
 	}
 	if other := c.p.inCharge(c.name, is, identity != ""); other != "" {
-		return &DuplicateError{Other: other}
+		return &duplicateError{Other: other}
 	}
 	c.gate.serve(is)
 	return nil

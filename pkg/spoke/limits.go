@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,8 +26,9 @@ const (
 	maxHeader = 64 << 10
 	// maxVersionAnswer bounds the answer to GET /version, which has a few hundred bytes.
 	maxVersionAnswer = 16 << 10
-	// maxRefusal bounds the answer to a refused read. The error page of a proxy is smaller.
-	maxRefusal = 256 << 10
+	// maxRefusal bounds the answer to a refused request. The error page of a proxy is smaller. maxRefusalValues bounds the
+	// JSON values in it. Each cause of a refusal has four.
+	maxRefusal, maxRefusalValues = 256 << 10, 1 << 13
 	// maxBehind bounds the answer of a server behind the API server. pkg/evaluator reads less.
 	maxBehind = 64 << 20
 	// keptNesting is the depth of JSON that is decoded; what is deeper is left out. Usual objects have less than 20 levels.
@@ -34,11 +36,11 @@ const (
 	// Inside of a list or an event, that is deeper than decoders accept, so it would end the session of the spoke.
 	// maxNesting is more than an API server accepts.
 	keptNesting, maxNesting = 100, 20_000
-	// maxValues and maxPageValues bound the JSON values in an object and in a page of a list: a value of two
-	// bytes, such as {}, can become a struct of several hundred bytes. etcd's limit of 1.5 MiB for an object is
-	// reached first by everything that an API server accepts: otherwise, anyone who can create a PrometheusRule
-	// there could end the session.
-	maxValues, maxPageValues = 1 << 19, 1 << 19
+	// maxValues, maxMetadataValues and maxPageValues bound the JSON values in an object, in the metadata of one, and in a
+	// page of a list: a value of two bytes, such as {}, can become a struct of several hundred bytes. etcd's limit of
+	// 1.5 MiB for an object is reached first by everything that an API server accepts: otherwise, anyone who can create
+	// a PrometheusRule there could end the session. Its rules have two values in 11 bytes at most, {"expr":0}.
+	maxValues, maxMetadataValues, maxPageValues = 5 << 16, 1 << 19, 1 << 19
 	// maxShort bounds the objects in lists that are read in one answer, such as those of evaluators.
 	maxShort = 1000
 	// maxShortValues bounds the JSON values in them. An element of two bytes can become a container of a pod.
@@ -52,7 +54,7 @@ type Limits struct {
 	// Objects is the number of objects of each kind.
 	Objects int
 	// Memory is the size of the cached objects, in bytes. A page of a list may have a third of it, the metadata of an
-	// object a quarter, and another object a twelfth.
+	// object a quarter, and another object a twenty-fourth.
 	Memory int64
 }
 
@@ -76,27 +78,32 @@ const (
 	memoryFlag   = "chart value spokeLimits.memory, --spoke-max-memory"
 	pageFlag     = "a third of " + memoryFlag
 	metadataFlag = "a quarter of " + memoryFlag
-	objectFlag   = "a twelfth of " + memoryFlag
+	decodedFlag  = "a twelfth of " + memoryFlag
+	objectFlag   = "a twenty-fourth of " + memoryFlag
 )
 
 // bounds are the bounds of one answer, or of one event of a watch. Zero means no bound.
 type bounds struct {
 	bytes, values, items int64
+	// decoded bounds the bytes that are not left out.
+	decoded int64
 	// flag is the Flag of a TooLargeError about bytes.
 	flag string
 }
 
 // answerTo returns the bounds of the answer to a request.
-func (l Limits) answerTo(req *http.Request, code int) bounds {
-	object := bounds{bytes: l.memory() / 12, values: maxValues, flag: objectFlag}
+func (l Limits) answerTo(req *http.Request, resp *http.Response) bounds {
+	object := bounds{bytes: l.memory() / 24, values: maxValues, flag: objectFlag}
 	if ofMetadata(req) {
-		object.bytes, object.flag = l.memory()/4, metadataFlag
+		object = bounds{bytes: l.memory() / 4, decoded: l.memory() / 12, values: maxMetadataValues, flag: metadataFlag}
 	}
 	query := req.URL.Query()
 	switch {
 	case req.Context().Value(asideKey{}) != nil:
 		return bounds{bytes: maxBehind}
-	case code >= http.StatusMultipleChoices:
+	case resp.StatusCode >= http.StatusMultipleChoices && resp.Header.Get("Content-Type") == typeJSON:
+		return bounds{bytes: maxRefusal, values: maxRefusalValues}
+	case resp.StatusCode >= http.StatusMultipleChoices: // it is not decoded
 		return bounds{bytes: maxRefusal}
 	case pageOf(req) != nil:
 		return bounds{bytes: l.memory() / 3, values: maxPageValues, items: l.objects(), flag: pageFlag}
@@ -107,13 +114,22 @@ func (l Limits) answerTo(req *http.Request, code int) bounds {
 	case query.Get("limit") != "" && query.Get("limit") != "1":
 		return bounds{bytes: l.memory() / 3, values: maxShortValues, items: maxShort, flag: pageFlag}
 	case req.Context().Value(partialKey{}) != nil:
-		return bounds{bytes: l.memory() / 12, values: maxShortValues, items: maxShort, flag: objectFlag}
+		return bounds{bytes: l.memory() / 24, values: maxShortValues, items: maxShort, flag: objectFlag}
 	}
 	return object
 }
 
+// spareKey marks requests whose answer the caller can do without: the session goes on if it is too large.
+type spareKey struct{}
+
+// spare marks the requests of a context as such, with the bounds of a list that may be read in part.
+func spare(ctx context.Context) context.Context {
+	return context.WithValue(context.WithValue(ctx, spareKey{}, true), partialKey{}, true)
+}
+
 // ofMetadata reports whether a request is for the metadata of objects. Those of built-in kinds are stored in another
-// format than JSON, in which a byte of a text can become six: 1.5 MiB, which etcd accepts, become 9 MiB.
+// format than JSON, in which a byte of a text can become six: 1.5 MiB, which etcd accepts, become 9 MiB. But outside of
+// unusedLists, only annotations can have such texts, and all of an object have 256 KiB at most.
 func ofMetadata(req *http.Request) bool {
 	return strings.Contains(req.Header.Get("Accept"), "as=PartialObjectMetadata")
 }

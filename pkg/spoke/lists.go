@@ -9,11 +9,14 @@ import (
 type listBounds struct {
 	*holdings
 	pages *pageBudget
+	// turn lets one page be decoded at a time.
+	turn *together
 }
 
 // listBounds returns the bounds of the lists that are read together. tell is called on an excess; it may be nil.
 func (c *connection) listBounds(tell func(*TooLargeError)) *listBounds {
-	return &listBounds{holdings: &holdings{limits: c.p.opts.Limits, tell: tell}, pages: c.p.pages}
+	l := c.p.opts.Limits
+	return &listBounds{holdings: &holdings{limits: l, tell: tell}, pages: &pageBudget{most: l.memory() / 2, within: c.p.pages}, turn: &c.paces.turn}
 }
 
 // page starts a page of a list, and the list if it is the first page. End the share when the page has been
@@ -25,7 +28,11 @@ func (b *listBounds) page(r *reading, from string) *share {
 	if from == "" {
 		r.kept = amount{}
 	}
-	return b.pages.join()
+	s := b.pages.join()
+	if s != nil {
+		s.turn = b.turn
+	}
+	return s
 }
 
 // fits checks whether a list may be kept, after one of its pages was read. It trusts the page's count of

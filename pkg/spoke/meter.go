@@ -3,6 +3,7 @@ package spoke
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -19,18 +20,32 @@ import (
 const eventTime = 20 * time.Second
 
 // meter counts JSON while it is read. It does not parse, and takes the same time for any input. It counts what
-// determines the memory of the decoded objects, and leaves out what is nested deeper than keptNesting.
+// determines the memory of the decoded objects, and leaves out what is nested deeper than keptNesting and, of metadata,
+// what is in the lists unusedLists.
 type meter struct {
 	bounds
 	what string
 	// part means that a request for fewer objects is possible. dense means that the caller can do without an object that
-	// has too many values.
-	part, dense bool
+	// has too many values. metadata means that the answer only has the metadata of objects.
+	part, dense, metadata bool
 
-	read, values, items int64
-	depth, deepest      int
-	quoted, escaped     bool
+	// decoded is how many bytes are not left out.
+	read, decoded, values, items int64
+	depth, deepest               int
+	quoted, escaped              bool
+	// last is the beginning of the last text, with its quote at the end. named means that only a colon has followed it.
+	last  []byte
+	named bool
+	// unused is the depth of a list of unusedLists that is being read, or 0.
+	unused int
 }
+
+// largeEvent is the size of an event or a page that is decoded alone, in bytes. largeAnswer and largeValues are the size
+// of another such answer, of which up to 64 may be decoded at once: usual ones have a few kilobytes.
+const largeEvent, largeAnswer, largeValues = 256 << 10, 64 << 10, 2048
+
+// unusedLists are lists in the metadata of objects that nobody uses. They can be much larger than what is used.
+var unusedLists = []string{`ownerReferences"`, `managedFields"`}
 
 // add counts input up to the end of a top-level value. It returns the number of bytes counted, and whether the
 // value has ended. It moves the bytes that are kept to the front of p, and returns their number.
@@ -43,15 +58,17 @@ func (m *meter) add(p []byte) (n, kept int, ended bool, err *TooLargeError) {
 			n++
 		case m.quoted:
 			n += m.text(p[n:])
+			m.note(p[from:n])
 		default:
 			ended = m.mark(p[n])
 			n++
 		}
-		if m.bounds.values == 0 || min(depth, m.depth) <= keptNesting { // otherwise it is not decoded, or shallow enough
+		if m.bounds.values == 0 || min(depth, m.depth) <= m.keeps() { // otherwise it is not decoded, or shallow enough
 			kept += move(p, kept, from, n)
 		}
 	}
 	m.read += int64(n)
+	m.decoded += int64(kept)
 	return n, kept, ended, m.exceeded()
 }
 
@@ -81,8 +98,44 @@ func (m *meter) text(p []byte) int {
 	return len(p)
 }
 
+// keeps returns the depth of JSON that is kept.
+func (m *meter) keeps() int {
+	if m.unused > 0 {
+		return min(m.unused, keptNesting)
+	}
+	return keptNesting
+}
+
+// note notes part of a string.
+func (m *meter) note(p []byte) {
+	if m.metadata && len(m.last) < 20 {
+		m.last = append(m.last, p[:min(len(p), 20)]...)
+	}
+}
+
+// names notes a byte outside strings, before it is counted.
+func (m *meter) names(c byte) {
+	switch c {
+	case '"':
+		m.last, m.named = m.last[:0], false
+	case ':':
+		m.named = true
+	case ' ', '\t', '\r', '\n':
+	case '[':
+		if m.named && m.unused == 0 && slices.Contains(unusedLists, string(m.last)) {
+			m.unused = m.depth
+		}
+		m.named = false
+	default:
+		m.named = false
+	}
+}
+
 // mark counts a byte outside strings. It reports whether a top-level value ends with it.
 func (m *meter) mark(c byte) (ended bool) {
+	if m.metadata {
+		m.names(c)
+	}
 	switch c {
 	case '"':
 		m.quoted = true
@@ -98,6 +151,9 @@ func (m *meter) mark(c byte) (ended bool) {
 	case '}', ']':
 		if m.depth > 0 {
 			m.depth--
+			if m.depth == m.unused {
+				m.unused = 0
+			}
 			return m.depth == 0
 		}
 	}
@@ -110,6 +166,8 @@ func (m *meter) exceeded() *TooLargeError {
 	switch {
 	case m.bytes > 0 && m.read > m.bytes:
 		e.Value, e.Bound, e.Unit, e.Flag = m.read, m.bytes, "bytes", m.flag
+	case m.bounds.decoded > 0 && m.decoded > m.bounds.decoded:
+		e.Value, e.Bound, e.Unit, e.Flag = m.decoded, m.bounds.decoded, "bytes", decodedFlag
 	case m.bounds.values > 0 && m.values > m.bounds.values:
 		e.Value, e.Bound, e.Unit, e.part = m.values, m.bounds.values, "JSON values", m.part || m.dense
 	case m.bounds.items > 0 && m.items > m.bounds.items:
@@ -127,9 +185,12 @@ func (m *meter) exceeded() *TooLargeError {
 	return e
 }
 
+// large reports whether an answer takes much memory while it is decoded.
+func (m *meter) large() bool { return m.decoded > largeAnswer || m.values > largeValues }
+
 // next starts the next value.
 func (m *meter) next() {
-	*m = meter{bounds: m.bounds, what: m.what, part: m.part, dense: m.dense}
+	*m = meter{bounds: m.bounds, what: m.what, part: m.part, dense: m.dense, metadata: m.metadata, last: m.last[:0]}
 }
 
 // metered is a transport that counts the decompressed bytes of every answer, and ends the answer when it
@@ -139,8 +200,10 @@ type metered struct {
 	limits Limits
 	// together bounds the answers that are read at the same time; it may be nil.
 	together *together
-	// paces bounds how fast watches are read; it may be nil.
-	paces *paces
+	// paces bounds how fast watches are read, and lets one large answer be decoded at a time; it may be nil. caller is the
+	// context of the caller, which ends when the answer is no longer used. That of the request ends when it was read.
+	paces  *paces
+	caller context.Context
 	// tell is called for an answer that is too large, unless the caller can ask for a smaller one. It may be
 	// nil.
 	tell func(*TooLargeError)
@@ -162,17 +225,17 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		resp.Header.Set("Content-Type", contentType(resp))
 	}
-	m := &meter{bounds: t.limits.answerTo(req, resp.StatusCode), what: answerName(req, resp.StatusCode)}
-	m.part, m.dense = canBeSmaller(req), req.Context().Value(partialKey{}) != nil
+	m := &meter{bounds: t.limits.answerTo(req, resp), what: answerName(req, resp.StatusCode)}
+	m.part, m.dense, m.metadata = canBeSmaller(req), req.Context().Value(partialKey{}) != nil, ofMetadata(req)
 	tell := t.tell
-	if aside || tell == nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
+	if aside || tell == nil || req.Context().Value(spareKey{}) != nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
 		tell = func(*TooLargeError) {} // only this request is affected
 	}
 	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell, request: req.Context()}
 	resp.Body = body
 	if req.URL.Query().Get("watch") == "" {
 		if !aside && body.page == nil {
-			body.together = t.together
+			t.share(body)
 		}
 		return resp, nil
 	}
@@ -187,19 +250,28 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// share bounds a single answer together with others.
+func (t metered) share(body *meteredBody) {
+	body.together, body.caller = t.together, t.caller
+	if t.paces != nil && t.caller != nil {
+		body.turn = &t.paces.turn
+	}
+}
+
 // canBeSmaller reports whether a list can be requested with fewer objects.
 func canBeSmaller(req *http.Request) bool {
 	limit := req.URL.Query().Get("limit")
 	return limit != "" && limit != "1" && req.URL.Query().Get("watch") == ""
 }
 
+const typeJSON = "application/json"
+
 // contentType returns how an answer is read. The spoke's Content-Type would choose another decoder: in YAML, 64 KiB can
 // stand for gigabytes. A refusal that is not JSON, such as that of a proxy, is read as text.
 func contentType(resp *http.Response) string {
-	const asJSON = "application/json"
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if resp.StatusCode < http.StatusMultipleChoices || (err == nil && media == asJSON) {
-		return asJSON
+	if resp.StatusCode < http.StatusMultipleChoices || (err == nil && media == typeJSON) {
+		return typeJSON
 	}
 	return "text/plain"
 }
@@ -232,7 +304,12 @@ type meteredBody struct {
 	together *together
 	held     partOf
 	request  context.Context
-	tell     func(*TooLargeError)
+	// turn lets one large answer or event of the spoke be decoded at a time, an answer until the context caller ends. It is nil
+	// for others.
+	turn    *together
+	decoded partOf
+	caller  context.Context
+	tell    func(*TooLargeError)
 	// slow ends a body that does not complete; nil if the context of the request does that.
 	slow *overdue
 	// over is the error that ended the body.
@@ -267,14 +344,23 @@ func (b *meteredBody) read(p []byte) (int, error) {
 		at += used
 	}
 	if n > 0 {
-		if err := b.together.take(b.request, &b.held, int64(n), b.meter.values-b.held.values); err != nil {
+		if err := b.together.take(b.request, &b.held, int64(kept)); err != nil {
+			return 0, err
+		}
+	}
+	if b.turn != nil && errors.Is(err, io.EOF) && b.meter.large() {
+		context.AfterFunc(b.caller, func() { b.turn.end(&b.decoded) })
+		if err := b.turn.take(b.request, &b.decoded, maxSmall+1); err != nil {
 			return 0, err
 		}
 	}
 	if b.page != nil {
-		if busy := b.page.share.take(int64(n)); busy != nil {
+		if busy := b.page.share.take(int64(kept)); busy != nil {
 			b.over = busy
 			return 0, busy
+		}
+		if errors.Is(err, io.EOF) {
+			b.page.share.arrived(b.request)
 		}
 	}
 	return kept, b.slow.why(err)
@@ -302,6 +388,8 @@ func (b *meteredBody) end(excess *TooLargeError) error {
 type eventBody struct {
 	*meteredBody
 	pace *eventPace
+	// large means that a large event has ended since the last read.
+	large bool
 	// next is when the next read may begin. ctx ends when the body is closed.
 	next  time.Time
 	ctx   context.Context
@@ -310,6 +398,9 @@ type eventBody struct {
 
 func newEventBody(req *http.Request, body *meteredBody, ps *paces) *eventBody {
 	b := &eventBody{meteredBody: body, pace: ps.of(req.URL.Path)}
+	if ps != nil {
+		b.turn = &ps.turn
+	}
 	b.ctx, b.close = context.WithCancel(req.Context())
 	return b
 }
@@ -320,6 +411,10 @@ func (b *eventBody) Read(p []byte) (int, error) { return untilKept(b.read, p) }
 func (b *eventBody) read(p []byte) (int, error) {
 	if b.over != nil {
 		return 0, b.over
+	}
+	if b.large { // it is decoded, or would not be read further
+		b.turn.release(&b.held)
+		b.large = false
 	}
 	if err := pause(b.ctx, b.next); err != nil {
 		return 0, b.slow.why(err)
@@ -333,6 +428,9 @@ func (b *eventBody) read(p []byte) (int, error) {
 	b.next = b.pace.read(time.Now(), events, int64(n), values)
 	if events > 0 {
 		b.slow.stop()
+	}
+	if b.large {
+		b.turn.await(b.ctx, &b.held, eventTime)
 	}
 	if b.meter.depth > 0 {
 		b.slow.start()
@@ -354,6 +452,7 @@ func (b *eventBody) add(p []byte) (kept int, events, values int64, excess *TooLa
 		values += b.meter.values - before
 		if ended {
 			events++
+			b.large = b.large || b.meter.decoded > largeEvent
 			b.meter.next()
 		}
 	}
@@ -364,6 +463,7 @@ func (b *eventBody) add(p []byte) (kept int, events, values int64, excess *TooLa
 func (b *eventBody) Close() error {
 	b.close()
 	b.slow.stop()
+	b.turn.end(&b.held)
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
 
@@ -375,9 +475,11 @@ type overdue struct {
 	// goesOn is called when the time is over, but enough has arrived; it may be nil.
 	goesOn func()
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// timer was started at since.
 	timer *time.Timer
-	// read is how many bytes have arrived since the time was started.
+	since time.Time
+	// read is how many bytes have arrived since then.
 	read  int
 	fired bool
 }
@@ -400,8 +502,12 @@ func (o *overdue) start() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.timer == nil {
-		o.read, o.timer = 0, time.AfterFunc(eventTime, o.fire)
+		o.begin()
 	}
+}
+
+func (o *overdue) begin() {
+	o.read, o.since, o.timer = 0, time.Now(), time.AfterFunc(eventTime, o.fire)
 }
 
 // add notes bytes that arrived.
@@ -411,18 +517,19 @@ func (o *overdue) add(n int) {
 	o.read += n
 }
 
-// again starts the time again if it was stopped meanwhile, or if enough has arrived.
+// again reports whether the time was stopped, or started again, or whether it is to start again because enough has
+// arrived.
 func (o *overdue) again() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.timer == nil:
+	case o.timer == nil, time.Since(o.since) < eventTime:
 		return true
 	case o.read < leastRate*int(eventTime/time.Second):
 		o.fired = true
 		return false
 	}
-	o.read, o.timer = 0, time.AfterFunc(eventTime, o.fire)
+	o.begin()
 	if o.goesOn != nil {
 		o.goesOn()
 	}

@@ -32,12 +32,15 @@ import (
 func TestAnswersAreBounded(t *testing.T) {
 	const (
 		memory   = 48 << 20
-		object   = memory / 12
+		object   = memory / 24
+		decoded  = memory / 12
 		metadata = memory / 4
 		page     = memory / 3
 	)
 	deep := strings.Repeat("[", keptNesting+1) + strings.Repeat("]", keptNesting+1)
 	inside := strings.NewReplacer("[]", `[[{"a":"]]]"},[1,"\"]"]]]`)
+	// unused has lists that nobody uses, and what looks like them.
+	const unused = `{"metadata":{"ownerReferences":[],"managedFields" : [] ,"name":"managedFields","a":[1],"labels":{"ownerReferences":"[1]"},"b":["managedFields",[2]],"xownerReferences":[3],"owner\References":[4]}}` + "\n"
 	for name, tc := range map[string]struct {
 		query  string
 		method string // "" is GET
@@ -60,8 +63,13 @@ func TestAnswersAreBounded(t *testing.T) {
 		"behind a path":                    {path: "/k8s/clusters/c/version", body: endless("a"), value: maxVersionAnswer, unit: "bytes"},
 		"an object":                        {path: "/api/v1/namespaces/a", body: strings.NewReader(`{"a":"` + strings.Repeat("x", object-10) + `"}`)},
 		"an object without an end":         {path: "/api/v1/namespaces/a", body: endless("a"), value: object, unit: "bytes"},
-		"metadata without an end":          {path: "/apis/apps/v1/namespaces/a/deployments/a", metadata: true, body: endless("a"), value: metadata, unit: "bytes"},
-		"an event of metadata, endless":    {path: "/apis/apps/v1/deployments", metadata: true, query: "watch=true", body: io.MultiReader(strings.NewReader(`{"a":"`), endless("a")), value: metadata, unit: "bytes"},
+		"metadata without an end":          {path: "/apis/apps/v1/namespaces/a/deployments/a", metadata: true, body: endless(" "), value: decoded, unit: "bytes"},
+		"metadata that is decoded":         {path: "/apis/apps/v1/namespaces/a/deployments/a", metadata: true, body: io.MultiReader(strings.NewReader(`{"a":"`), endless("a")), value: decoded, unit: "bytes"},
+		"metadata without owners":          {path: "/apis/apps/v1/deployments", metadata: true, query: "watch=true", body: strings.NewReader(inside.Replace(unused)), read: unused},
+		"metadata, byte by byte":           {path: "/apis/apps/v1/namespaces/a/deployments/a", metadata: true, body: iotest.OneByteReader(strings.NewReader(inside.Replace(unused))), read: unused},
+		"owners of an object":              {path: "/apis/m/prometheusrules", query: "watch=true", body: strings.NewReader(inside.Replace(unused))},
+		"an event of metadata, endless":    {path: "/apis/apps/v1/deployments", metadata: true, query: "watch=true", body: io.MultiReader(strings.NewReader(`{"a":"`), endless("a")), value: decoded, unit: "bytes"},
+		"an event of owners, endless":      {path: "/apis/apps/v1/deployments", metadata: true, query: "watch=true", body: io.MultiReader(strings.NewReader(`{"metadata":{"ownerReferences":[`), endless(`"a"`)), value: metadata, unit: "bytes"},
 		"a review without an end":          {method: http.MethodPost, path: "/apis/x/reviews", body: endless(" "), value: object, unit: "bytes"},
 		"one object of a list":             {path: "/api/v1/namespaces", query: "limit=1", body: endless(" "), value: object, unit: "bytes"},
 		"a page without an end":            {path: "/api/v1/namespaces", query: "limit=250", page: true, body: endless(" "), value: page, unit: "bytes", quiet: true},
@@ -275,8 +283,8 @@ func TestCompressedAnswersAreBounded(t *testing.T) {
 		bound int64
 	}{
 		"version":  {func(c *connection) error { return c.probe(t.Context()) }, maxVersionAnswer},
-		"identity": {func(c *connection) error { _, err := c.readIdentity(t.Context()); return err }, DefaultMaxMemory / 12},
-		"review":   {func(c *connection) error { _, err := c.review(t.Context()); return err }, DefaultMaxMemory / 12},
+		"identity": {func(c *connection) error { _, err := c.readIdentity(t.Context()); return err }, DefaultMaxMemory / 24},
+		"review":   {func(c *connection) error { _, err := c.review(t.Context()); return err }, DefaultMaxMemory / 24},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := connectWith(t, server, goodUser)
@@ -496,6 +504,19 @@ func TestEventsWithoutAnEnd(t *testing.T) {
 	}
 }
 
+// The time of an event does not end the next one, which begins at the same moment.
+func TestOverdueBeginsAnew(t *testing.T) {
+	o := newOverdue("an event", io.NopCloser(strings.NewReader("")), func(e *TooLargeError) { t.Errorf("it ends: %v", e) })
+	o.start()
+	o.stop()
+	o.start()
+	o.fire() // of the first time
+	o.stop()
+	if err := o.why(io.EOF); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A page gets its share of the memory for all pages while others need the rest; a slow page delays no other.
 func TestShares(t *testing.T) {
 	b := &pageBudget{most: 1000}
@@ -520,4 +541,76 @@ func TestShares(t *testing.T) {
 	}
 	var none *pageBudget
 	none.join().end()
+}
+
+// The pages of a spoke have a budget of their own within that of all spokes.
+func TestSharesOfASpoke(t *testing.T) {
+	fleet := &pageBudget{most: 1000}
+	spoke, another := &pageBudget{most: 500, within: fleet}, &pageBudget{most: 900, within: fleet}
+	first, second, other := spoke.join(), spoke.join(), another.join()
+	for _, err := range []error{first.take(400), other.take(590), second.take(10)} {
+		if err != nil {
+			t.Errorf("within all budgets: %v", err)
+		}
+	}
+	if err := first.take(100); !errors.Is(err, errBusy) {
+		t.Errorf("beyond the share of the spoke's budget: %v", err)
+	}
+	if err := other.take(1); !errors.Is(err, errBusy) {
+		t.Errorf("beyond the share of the fleet's budget: %v", err)
+	}
+	for _, s := range []*share{first, second, other} {
+		s.end()
+	}
+	if spoke.total != 0 || fleet.total != 0 || fleet.active != 0 {
+		t.Errorf("left: %d and %d bytes of %d", spoke.total, fleet.total, fleet.active)
+	}
+}
+
+// Of a spoke, one large page is decoded at a time, also beside events. Small ones do not wait.
+func TestLargePagesTakeTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		size  int
+		waits bool
+		most  time.Duration // that it waits
+	}{"large": {largeEvent, true, 0}, "small": {1000, false, 0}, "the first is not decoded": {largeEvent, true, pageTurn}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &connection{p: NewProvider(Options{})}
+				bounds := c.listBounds(nil)
+				read := func() (*share, <-chan error) {
+					page := &inflow{share: bounds.page(&reading{}, "")}
+					body := answerOf(context.WithValue(t.Context(), inflowKey{}, page), t, nil, `{"a":"`+strings.Repeat("x", tc.size)+`"}`)
+					done := make(chan error, 1)
+					go func() {
+						_, err := io.Copy(io.Discard, body)
+						_ = body.Close()
+						done <- err
+					}()
+					synctest.Wait()
+					return page.share, done
+				}
+				first, done := read()
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				second, done := read()
+				if waits := len(done) == 0; waits != tc.waits {
+					t.Errorf("the second waits: %v", waits)
+				}
+				began := time.Now()
+				if tc.most == 0 {
+					first.end()
+				}
+				if err := <-done; err != nil || time.Since(began) != tc.most {
+					t.Errorf("got %v after %v", err, time.Since(began))
+				}
+				first.end()
+				second.end()
+				if len(c.paces.turn.parts) > 0 {
+					t.Error("a turn is left")
+				}
+			})
+		})
+	}
 }

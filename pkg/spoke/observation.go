@@ -84,15 +84,15 @@ func Unused(fault string) Finding {
 	return Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonKubeconfigNotUsed, Message: Clip(lastGood+fault, MaxMessage)}
 }
 
-// DuplicateError says that a spoke is the same cluster as another spoke: both have the same UID of namespace
+// duplicateError says that a spoke is the same cluster as another spoke: both have the same UID of namespace
 // kube-system.
-type DuplicateError struct {
+type duplicateError struct {
 	// Other is the spoke that was registered first.
 	Other string
 }
 
 // Error implements error.
-func (e *DuplicateError) Error() string {
+func (e *duplicateError) Error() string {
 	return "this is the same cluster as spoke " + e.Other + ", which stays in use. Decide which of the two to give up, and delete its Secret." +
 		" Wait until the one that you keep is Ready. Replace the other name in placements of AlertRules and in spec.clusters of templates," +
 		" because rules that are placed only on it are removed from the cluster. Then delete the SpokeCluster of the one that you gave up"
@@ -135,7 +135,7 @@ func isIdentity(err error) bool {
 func disconnected(err error) Finding {
 	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), MaxMessage)}
 	var refused *kubeconfig.RefusedError
-	var duplicate *DuplicateError
+	var duplicate *duplicateError
 	var identity *IdentityError
 	var lacking *grantError
 	excess := tooLarge(err)

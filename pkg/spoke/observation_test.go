@@ -24,7 +24,7 @@ func TestDisconnected(t *testing.T) {
 		answered         bool
 	}{
 		"a refused kubeconfig":   {err: fmt.Errorf("x: %w", &kubeconfig.RefusedError{Field: "user.exec", Message: "no"}), reason: v1alpha1.ReasonInvalidKubeconfig, contains: "user.exec"},
-		"another's cluster":      {err: fmt.Errorf("x: %w", &DuplicateError{Other: "first"}), reason: v1alpha1.ReasonDuplicateCluster, contains: "spoke first"},
+		"another's cluster":      {err: fmt.Errorf("x: %w", &duplicateError{Other: "first"}), reason: v1alpha1.ReasonDuplicateCluster, contains: "spoke first"},
 		"too many objects":       {err: &TooLargeError{What: "the cache", Value: 2, Bound: 1, Unit: "bytes", Flag: memoryFlag}, reason: v1alpha1.ReasonTooLarge, contains: "the cache: 2 bytes; the limit is 1 (chart value spokeLimits.memory, --spoke-max-memory); the rules in the spoke stay unchanged; find out which objects"},
 		"a long answer":          {err: &TooLargeError{What: "the answer", Value: 2000, Bound: 1000, Unit: "bytes"}, reason: v1alpha1.ReasonTooLarge, contains: "the answer: 2,000 bytes; the limit is 1,000; the rules in the spoke stay unchanged; check which server"},
 		"a late event":           {err: &TooLargeError{What: "an event", late: true}, reason: v1alpha1.ReasonTooLarge, contains: "an event did not arrive completely, and fewer than 1000 bytes per second of it arrived within 20s; the rules in the spoke stay unchanged; check the network link"},

@@ -74,14 +74,21 @@ func (s *session) operators(ctx context.Context, namespace string) []metav1.Part
 	return slices.DeleteFunc(list.Items, func(d metav1.PartialObjectMetadata) bool { return !isOperator(d.Labels) })
 }
 
-// flagsOf returns the exclusions of a Deployment's flags. It reads the Deployment when it has changed.
+// flagsOf returns the exclusions of a Deployment's flags. It reads the Deployment when it has changed. If it is too large,
+// nothing is excluded: anyone who can write Deployments there can make it large.
 func (s *session) flagsOf(ctx context.Context, found *metav1.PartialObjectMetadata) left {
 	was, known := s.left[found.UID]
 	if known && was.generation == found.Generation {
 		return was
 	}
+	ctx, done := context.WithCancel(spare(ctx))
+	defer done()
 	d := &appsv1.Deployment{}
-	if s.cluster.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(found), d) != nil {
+	err := s.cluster.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(found), d)
+	switch {
+	case tooLarge(err) != nil:
+		return left{generation: found.Generation}
+	case err != nil:
 		return was
 	}
 	return leftOut(d)

@@ -317,3 +317,13 @@ func newRESTClient(cfg *rest.Config, c *http.Client) (rest.Interface, error) {
 	}
 	return r, nil
 }
+
+// bodyOf returns the body of the answer to a request. Raw alone returns a refusal without its message, which names the
+// permission.
+func bodyOf(ctx context.Context, r *rest.Request) ([]byte, error) {
+	answer := r.Do(ctx)
+	if err := answer.Error(); err != nil {
+		return nil, err //nolint:wrapcheck // the caller says what is read
+	}
+	return answer.Raw() //nolint:wrapcheck // as above
+}

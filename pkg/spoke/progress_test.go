@@ -144,7 +144,7 @@ func TestInflow(t *testing.T) {
 					}
 					return &http.Response{StatusCode: 200, Request: req, Body: &dripping{ctx: req.Context(), rate: tc.rate, link: &c.received, left: tc.total}}, nil
 				})
-				var sender http.RoundTripper = &observer{next: next, breaker: NewBreaker(func() {}), count: func(_, _ string) {}}
+				var sender http.RoundTripper = &observer{next: next, breaker: newBreaker(func() {}), count: func(_, _ string) {}}
 				if tc.aside {
 					sender = asker{next: sender, link: &c.received}
 				}
@@ -185,7 +185,7 @@ func TestSlowAnswersOpenTheCircuit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &connection{}
-				b := NewBreaker(func() {})
+				b := newBreaker(func() {})
 				o := &observer{breaker: b, count: func(_, _ string) {}, next: roundTrip(func(req *http.Request) (*http.Response, error) {
 					<-req.Context().Done()
 					return nil, req.Context().Err()
@@ -228,6 +228,7 @@ func TestLookout(t *testing.T) {
 		protocol.Store(r.Proto)
 		if silent.Load() {
 			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // while a client closes a TLS connection, it still reads answers from it
 		}
 		_, _ = io.WriteString(w, `{"gitVersion":"v1.36.3"}`)
 	}))

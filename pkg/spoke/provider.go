@@ -68,6 +68,8 @@ type Spoke struct {
 	// Live reads from the spoke, bypassing the cache: metadata of Deployments and Namespaces, and
 	// PrometheusRules.
 	Live *live.Reader
+	// Clock is what is known of the spoke's clock; nil for nothing.
+	Clock *Clock
 	// Identity verifies that the spoke is still the cluster that was engaged.
 	Identity Identity
 	// Rules writes PrometheusRules.
@@ -88,7 +90,6 @@ type Spoke struct {
 
 	allow   kubeconfig.Allowance
 	patient func(context.Context) (context.Context, context.CancelFunc)
-	ahead   *clockLead
 }
 
 // Provider is the multicluster.Provider of registered spokes. Each spoke has its own goroutine, rooted in the
@@ -411,8 +412,8 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	}
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
-		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(s.cluster.GetAPIReader(), clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
-		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, allow: p.opts.Allow.Of(c.name), patient: c.patient, ahead: &c.ahead,
+		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(leanReader{s.cluster.GetAPIReader()}, clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
+		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock,
 	}
 	p.mu.Unlock()
 

@@ -257,7 +257,7 @@ func TestProviderDuplicate(t *testing.T) {
 			err := p.admitLocked("s", tc.identity)
 			p.mu.Unlock()
 			got := ""
-			if duplicate, ok := errors.AsType[*DuplicateError](err); ok {
+			if duplicate, ok := errors.AsType[*duplicateError](err); ok {
 				got = duplicate.Other
 			} else if err != nil {
 				got = err.Error()

@@ -1,18 +1,21 @@
 package spoke
 
 import (
+	"context"
 	"errors"
 	"sync"
 )
 
-// errBusy ends a page that exceeds its share while the pages of all spokes together have reached their limit.
+// errBusy ends a page that exceeds its share while the pages of a spoke, or of all spokes, have reached their limit.
 // The page is then requested with fewer objects.
-var errBusy = errors.New("the lists of all spokes together have reached their memory limit")
+var errBusy = errors.New("the lists that are being read have reached their memory limit")
 
-// pageBudget bounds the total size of the pages of all spokes that are read concurrently, in bytes. Above it,
+// pageBudget bounds the total size of the pages of a spoke, or of all spokes, that are read concurrently, in bytes. Above it,
 // each page gets an equal share, so that a slow spoke delays no other.
 type pageBudget struct {
 	most int64
+	// within is the budget of more spokes, or nil.
+	within *pageBudget
 
 	mu     sync.Mutex
 	total  int64
@@ -22,6 +25,11 @@ type pageBudget struct {
 // share is the share of one page.
 type share struct {
 	of *pageBudget
+	// outer is its share of the budget of more spokes, and turn lets one large page of a spoke be decoded at a time. Both may
+	// be nil.
+	outer *share
+	turn  *together
+	part  partOf
 	// held is guarded by the budget's lock.
 	held int64
 }
@@ -34,13 +42,16 @@ func (b *pageBudget) join() *share {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active++
-	return &share{of: b}
+	return &share{of: b, outer: b.within.join()}
 }
 
 // take adds bytes, or returns errBusy.
 func (s *share) take(n int64) error {
 	if s == nil {
 		return nil
+	}
+	if busy := s.outer.take(n); busy != nil {
+		return busy
 	}
 	b := s.of
 	b.mu.Lock()
@@ -52,11 +63,24 @@ func (s *share) take(n int64) error {
 	return nil
 }
 
+// pageTurn is how long a page waits for its turn. It is shorter than the time after which a page that is not complete ends
+// the session (pageStuck).
+const pageTurn = pageStuck / 3
+
+// arrived waits until no other page or event of the spoke is being decoded, if the page is large.
+func (s *share) arrived(ctx context.Context) {
+	if s != nil && s.held > largeEvent {
+		s.turn.await(ctx, &s.part, pageTurn)
+	}
+}
+
 // end returns all bytes.
 func (s *share) end() {
 	if s == nil {
 		return
 	}
+	s.turn.end(&s.part)
+	s.outer.end()
 	b := s.of
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,6 +30,9 @@ const (
 // them as often as they like, so a watch that is too fast is read more slowly, and does not end: the API server keeps
 // the rest. The watches of a path share a pace, so that a new watch is not faster. A nil paces has no bounds.
 type paces struct {
+	// turn lets one large event or page be decoded at a time.
+	turn together
+
 	mu     sync.Mutex
 	byPath map[string]*eventPace
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -22,18 +23,14 @@ import (
 // session goes on.
 func TestTogether(t *testing.T) {
 	const mebibyte = 1 << 20
-	large, many := `{"a":"`+strings.Repeat("x", 3*mebibyte)+`"}`, `{"a":[`+strings.Repeat("0,", 100_000)+`0]}`
+	large := `{"a":"` + strings.Repeat("x", 3*mebibyte/2) + `"}`
 	for name, tc := range map[string]struct {
 		body  string
 		limit int // of answers at the same time
 		waits bool
-		// metadata means that only the metadata is requested.
-		metadata bool
-		apart    func(context.Context) context.Context
+		apart func(context.Context) context.Context
 	}{
-		"bytes":                 {body: large, limit: 7, waits: true},
-		"values":                {body: many, limit: 3, waits: true},
-		"large Deployments":     {body: strings.Repeat(large, 3), limit: 3, waits: true, metadata: true},
+		"bytes":                 {body: large, limit: 15, waits: true},
 		"small ones":            {body: `{"a":"b"}`, limit: 1000},
 		"pages of lists":        {body: large, limit: 20, apart: func(ctx context.Context) context.Context { return context.WithValue(ctx, inflowKey{}, &inflow{}) }},
 		"behind the API server": {body: large, limit: 20, apart: aside},
@@ -50,7 +47,7 @@ func TestTogether(t *testing.T) {
 					if tc.apart != nil {
 						ctx = tc.apart(ctx)
 					}
-					body := answerOf(ctx, t, together, tc.body, tc.metadata)
+					body := answerOf(ctx, t, together, tc.body)
 					a := answer{body, make(chan error, 1)}
 					go func() {
 						_, err := io.Copy(io.Discard, body)
@@ -94,8 +91,8 @@ func TestTogether(t *testing.T) {
 				for _, a := range open {
 					_ = a.Close()
 				}
-				if together.held != (partOf{}) || len(together.parts) > 0 {
-					t.Errorf("held are %+v", together.held)
+				if len(together.parts) > 0 {
+					t.Errorf("%d are held", len(together.parts))
 				}
 			})
 		})
@@ -104,11 +101,11 @@ func TestTogether(t *testing.T) {
 
 // Answers that wait for each other are all read in the end.
 func TestTogetherGoesOn(t *testing.T) {
-	const bytes = 9 << 20
+	const bytes = 3 << 19
 	together, body := newTogether(Limits{}), `{"a":"`+strings.Repeat("x", bytes)+`"}`
 	var reading sync.WaitGroup
 	for range 16 {
-		answer := answerOf(t.Context(), t, together, body, true)
+		answer := answerOf(t.Context(), t, together, body)
 		reading.Go(func() {
 			defer func() { _ = answer.Close() }()
 			half := &io.LimitedReader{R: answer, N: bytes / 2}
@@ -119,36 +116,149 @@ func TestTogetherGoesOn(t *testing.T) {
 			}
 			together.mu.Lock()
 			defer together.mu.Unlock()
-			if together.held.bytes > 2*DefaultMaxMemory/3 {
-				t.Errorf("held are %d bytes", together.held.bytes)
+			held := int64(0)
+			for _, part := range together.parts {
+				held += part.bytes
+			}
+			if held > DefaultMaxMemory/2 {
+				t.Errorf("held are %d bytes", held)
 			}
 		})
 	}
 	reading.Wait()
 }
 
+// Of a spoke, one large event is decoded at a time, however slowly another one arrives. Small ones do not wait.
+func TestLargeEventsTakeTurns(t *testing.T) {
+	large := `{"a":"` + strings.Repeat("x", largeEvent) + `"}`
+	const small = `{"a":"b"}`
+	for name, tc := range map[string]struct {
+		first, second string
+		over          func(body io.ReadCloser) // what happens after the first event was read
+		waits         time.Duration
+	}{
+		"the first is decoded":     {large, large, func(body io.ReadCloser) { go func() { _, _ = body.Read(make([]byte, 1)) }() }, 0},
+		"the first is closed":      {large, large, func(body io.ReadCloser) { _ = body.Close() }, 0},
+		"the first is stuck":       {large, large, nil, eventTime},
+		"a small one":              {large, small, nil, 0},
+		"after a small one":        {small, large, nil, 0},
+		"while one arrives":        {large[:len(large)-1], large, nil, 0},
+		"small ones, taken in one": {large, strings.Repeat(small, 10), nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ps := &paces{}
+				open := func() (*io.PipeWriter, io.ReadCloser) {
+					r, w := io.Pipe()
+					next := metered{paces: ps, tell: func(e *TooLargeError) { t.Errorf("the session ends: %v", e) }, next: roundTrip(func(*http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: http.StatusOK, Body: r}, nil
+					})}
+					resp, err := next.RoundTrip(get(t.Context(), t, "https://spoke/api/v1/namespaces?watch=true"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return w, resp.Body
+				}
+				read := func(w io.Writer, body io.Reader, event string) <-chan error {
+					done := make(chan error, 1)
+					go func() { _, _ = io.WriteString(w, event) }()
+					go func() {
+						_, err := io.ReadFull(body, make([]byte, len(event)))
+						done <- err
+					}()
+					synctest.Wait()
+					return done
+				}
+				w, body := open()
+				other, otherBody := open()
+				defer func() { _, _, _, _ = w.Close(), body.Close(), other.Close(), otherBody.Close() }()
+				if err := <-read(w, body, tc.first); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				second := read(other, otherBody, tc.second)
+				if waits := len(second) == 0; waits != (tc.over != nil || tc.waits > 0) {
+					t.Errorf("the second waits: %v", waits)
+				}
+				if tc.over != nil {
+					tc.over(body)
+				}
+				if err := <-second; err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != tc.waits {
+					t.Errorf("the second waited for %v", took)
+				}
+			})
+		})
+	}
+}
+
+// Of a spoke, one large answer is decoded at a time, until its caller has used it. Small ones do not wait.
+func TestLargeAnswersTakeTurns(t *testing.T) {
+	text, values := `{"a":"`+strings.Repeat("x", largeAnswer)+`"}`, `[`+strings.Repeat("0,", largeValues)+`0]`
+	for name, tc := range map[string]struct {
+		first, second string
+		waits         bool
+	}{
+		"texts":             {text, text, true},
+		"values":            {values, values, true},
+		"a small one":       {text, `{}`, false},
+		"after a small one": {`{}`, text, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ps := &paces{}
+				read := func(body string) (done <-chan error, used context.CancelFunc) {
+					caller, used := context.WithCancel(t.Context())
+					next := metered{paces: ps, caller: caller, next: roundTrip(func(*http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}, nil
+					})}
+					read := make(chan error, 1)
+					go func() {
+						resp, err := next.RoundTrip(get(t.Context(), t, "https://spoke/apis/x/y"))
+						if err == nil {
+							_, err = io.Copy(io.Discard, resp.Body)
+							_ = resp.Body.Close()
+						}
+						read <- err
+					}()
+					synctest.Wait()
+					return read, used
+				}
+				first, used := read(tc.first)
+				second, usedToo := read(tc.second)
+				defer usedToo()
+				if waits := len(second) == 0; waits != tc.waits || len(first) == 0 {
+					t.Errorf("the first waits: %v, the second: %v", len(first) == 0, waits)
+				}
+				used()
+				for _, err := range []error{<-first, <-second} {
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // While large answers wait for each other, a probe is answered.
 func TestSmallAnswersDoNotWait(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for what, fill := range map[string]func(t *together) (bytes, values int64){
-		"bytes":  func(t *together) (bytes, values int64) { return t.others.bytes, 0 },
-		"values": func(t *together) (bytes, values int64) { return 0, t.others.values },
+	together := newTogether(Limits{})
+	var small partOf
+	for _, err := range []error{
+		together.take(ended, &partOf{}, 1), together.take(ended, &partOf{}, together.others),
+		together.take(ended, &small, maxSmall/2), together.take(ended, &small, maxSmall/2),
 	} {
-		together := newTogether(Limits{})
-		bytes, values := fill(together)
-		var small partOf
-		for _, err := range []error{
-			together.take(ended, &partOf{}, 1, 1), together.take(ended, &partOf{}, bytes, values),
-			together.take(ended, &small, maxSmall/2, 10), together.take(ended, &small, maxSmall/2, 10),
-		} {
-			if err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
+		if err != nil {
+			t.Error(err)
 		}
-		if err := together.take(ended, &small, 1, 1); err == nil {
-			t.Errorf("%s: one that is no longer small does not wait", what)
-		}
+	}
+	if err := together.take(ended, &small, 1); err == nil {
+		t.Error("one that is no longer small does not wait")
 	}
 }
 
@@ -187,17 +297,14 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// answerOf returns the body of an answer to a write, or to a read of metadata.
-func answerOf(ctx context.Context, t *testing.T, together *together, body string, metadata bool) io.ReadCloser {
+// answerOf returns the body of an answer to a write.
+func answerOf(ctx context.Context, t *testing.T, together *together, body string) io.ReadCloser {
 	t.Helper()
 	next := metered{together: together, tell: func(e *TooLargeError) { t.Errorf("the session ends: %v", e) }, next: roundTrip(func(req *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body)), Request: req}, nil
 	})}
 	req := get(ctx, t, "https://spoke/apis/x/y")
-	if req.Method = http.MethodPut; metadata {
-		req.Method = http.MethodGet
-		req.Header.Set("Accept", acceptMetadata)
-	}
+	req.Method = http.MethodPut
 	resp, err := next.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)

@@ -40,11 +40,11 @@ func asInformer(lw toolscache.ListerWatcher) toolscache.ListerWatcherWithContext
 	}
 }
 
-// observer is a transport that reports every request to a Breaker and a counter, and sends only probes while
+// observer is a transport that reports every request to a breaker and a counter, and sends only probes while
 // the circuit is shut.
 type observer struct {
 	next    http.RoundTripper
-	breaker *Breaker
+	breaker *breaker
 	// gate holds writes while the identity is in doubt; it may be nil. apart means that its writes use other connections.
 	gate  *gate
 	apart bool
@@ -58,8 +58,8 @@ type observer struct {
 	together *together
 	paces    *paces
 	tooLarge func(*TooLargeError)
-	// ahead is what is known of the spoke's clock; it may be nil.
-	ahead *clockLead
+	// clock is what is known of the spoke's clock; it may be nil.
+	clock *Clock
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -80,7 +80,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
-	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, paces: o.paces, tell: o.tooLarge}, aside, o.apart)
+	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, paces: o.paces, caller: req.Context(), tell: o.tooLarge}, aside, o.apart)
 	if !probe { // a read of the identity has the context of the write that waits for it
 		queue.Ended(req.Context(), began, resp, err)
 	}
@@ -140,8 +140,8 @@ func (o *observer) answered(resp *http.Response, probe bool) {
 	resp.Header.Del("Retry-After")
 	switch code := resp.StatusCode; {
 	case probe:
-		if o.ahead != nil && code == http.StatusOK {
-			o.ahead.saw(resp.Header, time.Now())
+		if o.clock != nil && code == http.StatusOK {
+			o.clock.Saw(resp.Header, time.Now())
 		}
 	case unavailable(code):
 		o.breaker.Observe(false)

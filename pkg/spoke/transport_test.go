@@ -108,7 +108,7 @@ func garbage(w http.ResponseWriter, _ *http.Request) {
 // it, unless an answer came in between.
 func check(t *testing.T, url string, limit func(*testing.T) context.Context, want outcome, class string) {
 	t.Helper()
-	b := NewBreaker(func() {})
+	b := newBreaker(func() {})
 	for range breakerThreshold - 1 {
 		b.Observe(false)
 	}
@@ -155,7 +155,7 @@ func get(ctx context.Context, t *testing.T, url string) *http.Request {
 func TestObserverOfTheProbe(t *testing.T) {
 	for _, code := range []int{200, 500, 503} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			b := NewBreaker(func() {})
+			b := newBreaker(func() {})
 			for range breakerThreshold - 1 {
 				b.Observe(false)
 			}
@@ -219,7 +219,7 @@ func TestObserverThrottles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // its time begins in 2000
-				b := NewBreaker(func() {})
+				b := newBreaker(func() {})
 				o := &observer{breaker: b, count: func(string, string) {}, next: respond(tc.code, tc.after)}
 				resp, err := o.RoundTrip(get(t.Context(), t, "https://spoke"))
 				if err != nil {
@@ -277,7 +277,7 @@ func TestThrottledRequestReturns(t *testing.T) {
 // A request of an informer that waits at the gate ends with its context, and closes its body.
 func TestObserverAtTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBreaker(func() {})
+		b := newBreaker(func() {})
 		b.Trip()
 		sent := 0
 		o := &observer{breaker: b, count: func(string, string) {}, next: roundTrip(func(*http.Request) (*http.Response, error) {
@@ -312,7 +312,7 @@ func TestObserverKeepsTheError(t *testing.T) {
 	failed := errors.New("no route")
 	o := &observer{
 		next:    roundTrip(func(*http.Request) (*http.Response, error) { return nil, failed }),
-		breaker: NewBreaker(func() {}), count: func(string, string) {},
+		breaker: newBreaker(func() {}), count: func(string, string) {},
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://spoke", http.NoBody)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/rulefleet/rulefleet/pkg/lean"
 )
 
 // Limits on opening watches of a kind again: fast enough after an outage, and at most once in 2 s in the long
@@ -27,7 +29,7 @@ const (
 // that the guard decides where a watch begins after the wait.
 func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 	inner, limit := toolscache.ToListerWatcherWithContext(lw), flowcontrol.NewTokenBucketRateLimiter(watchesPerSecond, watchesAtOnce)
-	return toolscache.NewSharedIndexInformer(toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
+	return lean.Indexed(toolscache.NewSharedIndexInformer(toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return untilAllowed(ctx, func() (runtime.Object, error) { return inner.ListWithContext(ctx, options) })
 		},
@@ -39,7 +41,7 @@ func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Dura
 				return inner.WatchWithContext(ctx, options)
 			})
 		},
-	}, lw), o, resync, indexers)
+	}, lw), o, resync, indexers))
 }
 
 // untilAllowed repeats a request while the API server answers that the kind is not served, or that the account may not

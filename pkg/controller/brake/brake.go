@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
@@ -54,7 +55,7 @@ const (
 
 // Deletion is an object to delete, identified by its AlertRule.
 type Deletion struct {
-	Key types.NamespacedName
+	Key rule.Key
 	// Suspect deletions are held, whatever the count, until a person acknowledges them: the objects from which
 	// they follow may have been lost with their CustomResourceDefinition.
 	Suspect bool
@@ -65,19 +66,19 @@ type Question struct {
 	Hop   Hop
 	Spoke string
 	// Owner is the key of the reconcile. It is enqueued when its deletions are released.
-	Owner types.NamespacedName
+	Owner rule.Key
 	// Deletions are all that the owner wants to delete now. An empty list withdraws earlier ones.
 	Deletions []Deletion
 	// UID is that of the owner's AlertRule, if there is one. A deletion vouched for with this UID is under way,
 	// even if the cache does not show it yet.
 	UID types.UID
 	// Holds returns the keys of the rules in the spoke. It is called only when needed, without a lock.
-	Holds func() (sets.Set[types.NamespacedName], error)
+	Holds func() (sets.Set[rule.Key], error)
 }
 
 // Answer lists the deletions that are held, by key, and when to ask again.
 type Answer struct {
-	Held sets.Set[types.NamespacedName]
+	Held sets.Set[rule.Key]
 	Wait time.Duration
 }
 
@@ -97,7 +98,7 @@ type Brake struct {
 // woken are keys of a hop that concern a spoke.
 type woken struct {
 	spoke  string
-	owners []types.NamespacedName
+	owners []rule.Key
 }
 
 // account is the state of one spoke.
@@ -127,7 +128,7 @@ func (b *Brake) Ask(q Question) (Answer, error) {
 		l.roll(now)
 		toCount = l.toCount(now, q.Owner, q.Deletions)
 	})
-	var holds sets.Set[types.NamespacedName]
+	var holds sets.Set[rule.Key]
 	if toCount {
 		var err error
 		if holds, err = q.Holds(); err != nil {
@@ -161,7 +162,7 @@ func (b *Brake) with(name string, need bool, fn func(a *account, now time.Time))
 	before := a.mark()
 	fn(a, b.clock.Now())
 	changed := a.mark() != before
-	owners := map[Hop][]types.NamespacedName{}
+	owners := map[Hop][]rule.Key{}
 	for hop, l := range a.ledgers {
 		owners[hop] = l.takeWoken()
 	}
@@ -207,13 +208,13 @@ func (a *account) held() int {
 // Vouch releases the PrometheusRules of an AlertRule that Generate is about to delete: they have the same
 // cause, which was counted and, if needed, acknowledged. With a span of 0 this still matters, because suspects
 // need an acknowledgement.
-func (b *Brake) Vouch(spoke string, rule types.NamespacedName, uid types.UID) {
-	b.with(spoke, true, func(a *account, now time.Time) { a.ledger(Distribute, b.span).vouch(now, rule, uid) })
+func (b *Brake) Vouch(spoke string, of rule.Key, uid types.UID) {
+	b.with(spoke, true, func(a *account, now time.Time) { a.ledger(Distribute, b.span).vouch(now, of, uid) })
 }
 
 // Withdraw withdraws a vouch: the AlertRule was not deleted.
-func (b *Brake) Withdraw(spoke string, rule types.NamespacedName, uid types.UID) {
-	b.with(spoke, false, func(a *account, _ time.Time) { a.ledger(Distribute, b.span).withdraw(rule, uid) })
+func (b *Brake) Withdraw(spoke string, of rule.Key, uid types.UID) {
+	b.with(spoke, false, func(a *account, _ time.Time) { a.ledger(Distribute, b.span).withdraw(of, uid) })
 }
 
 // Acknowledge releases all deletions of a spoke that are held because of the count, and the suspects whose
@@ -231,7 +232,7 @@ func (b *Brake) Acknowledge(spoke string, named []string) int {
 }
 
 // Owners returns the keys of the reconciles whose deletions a hop holds for a spoke.
-func (b *Brake) Owners(hop Hop, name string) (owners []types.NamespacedName) {
+func (b *Brake) Owners(hop Hop, name string) (owners []rule.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a := b.spokes[name]; a != nil && a.ledgers[hop] != nil {
@@ -376,11 +377,11 @@ func advised(message, name, which string, limited bool) string {
 	return message + release
 }
 
-// doomed says what a hop will delete, and how much it has deleted already.
+// doomed says what a hop will delete, and how many deletions it did not hold.
 func doomed(hop Hop, n, gone int, until time.Time) string {
 	out := fmt.Sprintf("%s will be deleted at %s, because %s", plural(n, what[hop]), until.UTC().Format(time.RFC3339), cause[hop])
 	if gone > 0 {
-		out += fmt.Sprintf(" (%d already deleted)", gone)
+		out += fmt.Sprintf(" (%d other deletions were not held)", gone)
 	}
 	return out
 }
@@ -399,7 +400,7 @@ func (a *account) names() []string {
 		for _, hop := range hops {
 			if l := a.ledgers[hop]; l != nil {
 				for _, k := range l.names(suspect) {
-					names = append(names, k.String())
+					names = append(names, k.Listed())
 				}
 			}
 		}

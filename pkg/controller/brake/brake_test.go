@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // braked is a Brake that records its callbacks.
@@ -44,7 +45,7 @@ func (b *braked) mass(hop Hop, spoke string) int {
 	for n := range 60 {
 		answer, err := b.Ask(Question{
 			Hop: hop, Spoke: spoke, Owner: name(n), Deletions: []Deletion{{Key: name(n)}},
-			Holds: func() (sets.Set[types.NamespacedName], error) { b.Held(spoke); return keys(60), nil },
+			Holds: func() (sets.Set[key], error) { b.Held(spoke); return keys(60), nil },
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -94,8 +95,8 @@ func TestPublish(t *testing.T) {
 		t.Fatalf("got %+v with %+v", p, p.is)
 	}
 	for _, words := range []string{
-		"40 AlertRules will be deleted at 2001-09-09T01:56:40Z, because their Deployments or templates are gone or no longer match (20 already deleted). ",
-		"40 PrometheusRules will be deleted at 2001-09-09T01:56:40Z, because their AlertRules are gone, disabled or no longer placed on the spoke (20 already deleted). ",
+		"40 AlertRules will be deleted at 2001-09-09T01:56:40Z, because their Deployments or templates are gone or no longer match (20 other deletions were not held). ",
+		"40 PrometheusRules will be deleted at 2001-09-09T01:56:40Z, because their AlertRules are gone, disabled or no longer placed on the spoke (20 other deletions were not held). ",
 		"To keep the rules, restore the Deployments or templates, and restore the AlertRules", `kubectl patch spoke s --type=merge -p '{"spec":{"suspend":true}}'. `,
 		"To delete them now: kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 	} {
@@ -238,7 +239,7 @@ func TestSuspectsOfASpoke(t *testing.T) {
 }
 
 // few wants some deletions, and returns those that are held.
-func (b *braked) few(n int) (held []types.NamespacedName) {
+func (b *braked) few(n int) (held []key) {
 	b.Helper()
 	for i := range n {
 		key := name(1000 + i)
@@ -331,7 +332,7 @@ func TestVouchWithoutASpan(t *testing.T) {
 func TestNames(t *testing.T) {
 	b := newBraked(t, span)
 	b.mass(Generate, "s")
-	key := types.NamespacedName{Namespace: "z", Name: "suspect"}
+	key := rule.AlertRuleKey("z", "suspect")
 	if _, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: key, Deletions: []Deletion{{Key: key, Suspect: true}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -340,10 +341,27 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// An acknowledgement of an AlertRule's deletion does not release that of another kind with the same name.
+func TestKinds(t *testing.T) {
+	b := newBraked(t, span)
+	for _, kind := range []string{"AlertRule", "RulePack"} {
+		key := key{Kind: kind, Namespace: "z", Name: "suspect"}
+		if _, err := b.Ask(Question{Hop: Distribute, Spoke: "s", Owner: key, Deletions: []Deletion{{Key: key, Suspect: true}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if names := b.publish("s", true).is.Names; !slices.Equal(names, []string{"z/suspect", "RulePack z/suspect"}) {
+		t.Errorf("named are %q", names)
+	}
+	if n := b.Acknowledge("s", []string{"z/suspect"}); n != 1 || b.Brake.suspects("s") != 1 {
+		t.Errorf("%d are released, and %d are held", n, b.Brake.suspects("s"))
+	}
+}
+
 func TestHoldsFails(t *testing.T) {
 	b := newBraked(t, span)
 	broken := errors.New("no answer")
-	_, err := b.Ask(Question{Hop: Generate, Spoke: "s", Owner: name(1), Deletions: []Deletion{{Key: name(1)}}, Holds: func() (sets.Set[types.NamespacedName], error) { return nil, broken }})
+	_, err := b.Ask(Question{Hop: Generate, Spoke: "s", Owner: name(1), Deletions: []Deletion{{Key: name(1)}}, Holds: func() (sets.Set[key], error) { return nil, broken }})
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
@@ -355,7 +373,7 @@ func TestConcurrently(t *testing.T) {
 	b.changed.Listen(func(string) {})
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	var went []types.NamespacedName
+	var went []key
 	for worker := range 8 {
 		wg.Go(func() {
 			for n := worker; n < 60; n += 8 {

@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
@@ -36,10 +36,10 @@ const (
 )
 
 // Woken is a source for a hop's controller that enqueues the keys whose deletions are released.
-func (b *Brake) Woken(hop Hop) source.TypedSource[mcreconcile.Request] {
+func (b *Brake) Woken(hop Hop) source.TypedSource[queue.Request] {
 	return queue.Source(b.released[hop], func(q spoke.WorkQueue, w woken) {
 		for _, owner := range w.owners {
-			spoke.Enqueue(q, handler.LowPriority, w.spoke, owner)
+			spoke.Enqueue(q, handler.LowPriority, hub.Request(w.spoke, owner))
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 const (
@@ -23,8 +25,7 @@ const (
 	suspectRetry = 10 * time.Minute
 )
 
-// key is a namespace and a name on the hub.
-type key = types.NamespacedName
+type key = rule.Key
 
 // outcome is how the holding of deletions ended.
 type outcome string
@@ -61,7 +62,7 @@ type ledger struct {
 	// base is the number of objects in the spoke at the start of the span, if counted.
 	base    int
 	counted time.Time
-	// gone are the deletions released within the last span, in order of time.
+	// gone are the deletions released or retried within the last span, in order of time.
 	gone     []passage
 	goneKeys sets.Set[key]
 	// owners has the entries by the owner's key and the object's key.
@@ -157,7 +158,10 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 		return 0, true
 	case e != nil:
 		return e.until.Sub(now), false
-	case l.span <= 0, l.goneKeys.Has(d.Key): // nothing is counted, or a released deletion is retried
+	case l.span <= 0: // nothing is counted
+		return 0, true
+	case l.goneKeys.Has(d.Key):
+		l.retry(now, d.Key)
 		return 0, true
 	case !l.tripped() && len(l.gone)+l.counting() < l.limit(now):
 		l.gone = append(l.gone, passage{d.Key, now})
@@ -172,6 +176,12 @@ func (l *ledger) admit(now time.Time, owner key, d Deletion) (left time.Duration
 	l.put(owner, d.Key, &entry{until: l.until})
 	l.held++
 	return l.span, false
+}
+
+// retry counts a released deletion from now on: the attempt before failed, so the object may be deleted only now.
+func (l *ledger) retry(now time.Time, k key) {
+	i := slices.IndexFunc(l.gone, func(p passage) bool { return p.key == k })
+	l.gone = append(slices.Delete(l.gone, i, i+1), passage{k, now})
 }
 
 // admitSuspect reports whether a suspect is released: a person acknowledged it, or the previous hop vouches
@@ -274,7 +284,7 @@ func (l *ledger) release(now time.Time) {
 	})
 	if !now.Before(l.until) {
 		l.end(waited)
-		l.forgetGone()
+		l.counted = time.Time{}
 	}
 }
 
@@ -291,7 +301,7 @@ func (l *ledger) each(fn func(owner, k key, e *entry)) {
 
 func (l *ledger) end(how outcome) { l.until, l.ended = time.Time{}, how }
 
-// forgetGone starts a new span: the released deletions have waited or were acknowledged.
+// forgetGone starts a new span: a person acknowledged deletions, or the spoke is another cluster.
 func (l *ledger) forgetGone() {
 	l.gone, l.goneKeys, l.counted = nil, sets.New[key](), time.Time{}
 }
@@ -302,7 +312,7 @@ func (l *ledger) acknowledge(named sets.Set[string]) int {
 	n := 0
 	l.wary, l.doubted = time.Time{}, time.Time{}
 	l.each(func(owner, k key, e *entry) {
-		if e.suspect && !named.Has(k.String()) {
+		if e.suspect && !named.Has(k.Listed()) {
 			return
 		}
 		l.clear(e)
@@ -356,7 +366,7 @@ func (l *ledger) names(suspect bool) (names []key) {
 		}
 	})
 	slices.SortFunc(names, func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	return names
 }

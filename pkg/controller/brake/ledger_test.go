@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 const span = 10 * time.Minute
@@ -16,7 +18,7 @@ var start = time.Unix(1e9, 0)
 
 func at(d time.Duration) time.Time { return start.Add(d) }
 
-func name(n int) key { return key{Namespace: "g", Name: fmt.Sprintf("r-%04d", n)} }
+func name(n int) key { return rule.AlertRuleKey("g", fmt.Sprintf("r-%04d", n)) }
 
 // keys returns the first n names.
 func keys(n int) sets.Set[key] {
@@ -237,13 +239,39 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// A released deletion that fails is retried, and counts once.
+// A released deletion that fails is retried. It counts once, from the last attempt on, because the object may be
+// deleted only then.
 func TestTriedAgain(t *testing.T) {
-	l := newLedger(span)
-	for range 30 {
-		if want(l, start, 60, 0, free) > 0 {
-			t.Fatal("it is held")
-		}
+	for title, tc := range map[string]struct {
+		wanted int                 // at the start
+		then   func(l *ledger) int // returns how many are held at the end of the span
+	}{
+		"another": {free, func(l *ledger) int { return want(l, at(span), 60, 100, 101) }},
+		"another, when those held at the start have waited": {
+			40, func(l *ledger) int { return want(l, at(span), 60, free, 40) + want(l, at(span), 60, 100, 101) },
+		},
+		"another, which is held for longer than those held at the start": {
+			40, func(l *ledger) int {
+				want(l, at(span-time.Minute), 60, 100, 101)
+				return want(l, at(span), 60, free, 40) + want(l, at(span), 60, 100, 101)
+			},
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			l := newLedger(span)
+			want(l, start, 60, 0, tc.wanted)
+			for now := start; !now.After(at(span / 2)); now = now.Add(30 * time.Second) {
+				if want(l, now, 60, 0, free) > 0 {
+					t.Fatal("a retry is held")
+				}
+			}
+			if held := tc.then(l); held != 1 || len(l.gone) != free || len(l.goneKeys) != free {
+				t.Errorf("%d are held, %d and %d count", held, len(l.gone), len(l.goneKeys))
+			}
+			if want(l, at(span+span/2), 60, 100, 101) > 0 || l.tripped() {
+				t.Error("the last attempt counts for longer than the span")
+			}
+		})
 	}
 }
 
@@ -393,7 +421,7 @@ func askSuspects(t *testing.T, l *ledger, now time.Time, from, to, want int) {
 func allNamed(l *ledger) sets.Set[string] {
 	names := sets.New[string]()
 	for _, k := range l.names(true) {
-		names.Insert(k.String())
+		names.Insert(k.Listed())
 	}
 	return names
 }

@@ -133,7 +133,7 @@ func (r *Reconciler) namespaceReady(ctx context.Context, o *observation) (lacks 
 // send creates or updates the PrometheusRule, and checks the answer. It returns false if the spoke did not
 // accept it.
 func (r *Reconciler) send(ctx context.Context, o *observation, plan delivery.Plan) (outcome, bool, error) {
-	write := contest.Write{Object: object(o, plan.Object), Rule: o.req.NamespacedName, Meant: o.meant, Gone: plan.Action == delivery.Create}
+	write := contest.Write{Object: object(o, plan.Object), Rule: o.key(), Meant: o.meant, Gone: plan.Action == delivery.Create}
 	if out, yields := r.yield(ctx, o, write); yields {
 		return out, false, nil
 	}
@@ -151,6 +151,7 @@ func (r *Reconciler) send(ctx context.Context, o *observation, plan delivery.Pla
 	}
 	if err != nil {
 		r.writes.Failed(key)
+		r.Contests.Refused(write, err)
 		if out := r.lost(ctx, o, write, plan.Object.ResourceVersion, err); out.RequeueAfter > 0 {
 			return out, false, nil
 		}
@@ -164,23 +165,31 @@ func (r *Reconciler) send(ctx context.Context, o *observation, plan delivery.Pla
 		// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
 		out = after(r.writes.Pending(key))
 	}
-	o.existing = got
 	if delivery.Digest(got) != delivery.Digest(o.desired) {
 		r.remember(o, delivery.AnswerDigest(o.desired, got))
 		out.verdict = mutated(o)
 		return out, true, nil
 	}
 	r.remember(o, "")
+	o.existing = lean(got, o.desired)
 	out.verdict = verdict{finding: asDesired}
-	r.Propagation.Applied(o.spoke.Name, o.req.NamespacedName, func(since time.Time) bool {
+	r.Propagation.Applied(o.spoke.Name, o.key(), func(since time.Time) bool {
 		return r.Spokes.AwaySince(o.spoke.Name, since)
 	})
 	return out, true, nil
 }
 
+// lean returns an answer that equals what is desired, without what nobody needs any more. A spoke can make that large, and
+// chooses how long the requests take that follow.
+func lean(got, desired *monitoringv1.PrometheusRule) *monitoringv1.PrometheusRule {
+	got.Spec, got.Annotations = desired.Spec, desired.Annotations
+	got.ManagedFields, got.OwnerReferences, got.Finalizers = nil, nil, nil
+	return got
+}
+
 // remove deletes an object if it is unchanged since it was read.
 func (r *Reconciler) remove(ctx context.Context, o *observation, p *monitoringv1.PrometheusRule) (outcome, error) {
-	write := contest.Write{Object: object(o, p), Rule: o.req.NamespacedName, Meant: contest.Absent}
+	write := contest.Write{Object: object(o, p), Rule: o.key(), Meant: contest.Absent}
 	if out, yields := r.yield(ctx, o, write); yields {
 		return out, nil
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
-	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -26,9 +25,9 @@ const hold = 10 * time.Minute
 func (w *world) others(n int) {
 	w.Helper()
 	for i := range n {
-		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("other-%d", i)}
+		key := rule.AlertRuleKey("shop", fmt.Sprintf("other-%d", i))
 		_, err := w.Brake.Ask(brake.Question{
-			Hop: brake.Distribute, Spoke: "s", Owner: key, Deletions: []brake.Deletion{{Key: key}}, Holds: func() (sets.Set[types.NamespacedName], error) { return nil, nil },
+			Hop: brake.Distribute, Spoke: "s", Owner: key, Deletions: []brake.Deletion{{Key: key}}, Holds: func() (sets.Set[rule.Key], error) { return nil, nil },
 		})
 		if err != nil {
 			w.Fatal(err)
@@ -67,6 +66,20 @@ func TestBrake(t *testing.T) {
 			w.wantHeld()
 			w.clock.SetTime(w.clock.Now().Add(hold))
 			w.want("delete shop")
+		},
+		"denied at first: it counts from its deletion on": func(w *world) {
+			w.others(19)
+			w.refuse["delete"] = errDenied
+			w.drop(w.hub, alertRule())
+			w.want("delete shop")
+			w.clock.SetTime(w.clock.Now().Add(hold / 2))
+			delete(w.refuse, "delete")
+			w.want("delete shop")
+			w.clock.SetTime(w.clock.Now().Add(hold / 2))
+			w.others(20)
+			if n := w.Brake.Acknowledge("s", nil); n != 1 {
+				w.Errorf("%d of 20 others are held", n)
+			}
 		},
 		"disabled": func(w *world) {
 			w.others(20)
@@ -108,14 +121,14 @@ func TestBrake(t *testing.T) {
 		},
 		"deleted by the hop before": func(w *world) {
 			w.others(20)
-			w.Brake.Vouch("s", hub.Key(alertRule()), alertRule().UID)
+			w.Brake.Vouch("s", rule.KeyOf(alertRule()), alertRule().UID)
 			w.want() // the hub's cache still has it
 			w.drop(w.hub, alertRule())
 			w.want("delete shop")
 		},
 		"deleted by the hop before, and made again": func(w *world) {
 			w.others(20)
-			w.Brake.Vouch("s", hub.Key(alertRule()), "another")
+			w.Brake.Vouch("s", rule.KeyOf(alertRule()), "another")
 			w.want()
 			w.drop(w.hub, alertRule())
 			w.wantHeld()
@@ -154,7 +167,7 @@ func TestHolds(t *testing.T) {
 	w.Witness.Before(spoke.OnEvent(func(context.Context, spoke.WorkQueue, ...client.Object) {})).Delete(
 		t.Context(), event.TypedDeleteEvent[client.Object]{Object: gone}, w.queue)
 	for _, name := range []string{"gone", "invented"} {
-		w.put(w.server, labeled(rule.ObjectName(hubID, "shop", name), "shop/"+name))
+		w.put(w.server, labeled(rule.ObjectName(hubID, rule.AlertRuleKey("shop", name)), "shop/"+name))
 	}
 	for i, labels := range []map[string]string{
 		{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hubID},

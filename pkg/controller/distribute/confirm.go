@@ -7,7 +7,6 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,7 +87,7 @@ func sameAim(a, b *observation) bool {
 func (r *Reconciler) suspect(ctx context.Context, o *observation, plan delivery.Plan) (bool, error) {
 	made := o.spoke.Made(oldest(plan.Delete))
 	if o.source == nil {
-		if r.Witness.Deleted(hub.AlertRules, o.req.NamespacedName, o.kind) {
+		if r.Witness.Deleted(hub.KindOf(o.key()), o.key().NamespacedName(), o.kind) {
 			return false, nil
 		}
 		if suspect.Absent(made, o.kind.Since, false) {
@@ -127,7 +126,7 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, o *observation, made 
 		if string(name) == o.spoke.Name {
 			continue
 		}
-		if there, err := rule.PlacedIn(o.source, rule.Cluster{Name: string(name)}); err != nil || !there {
+		if !suspect.Placeable(o.source, string(name)) {
 			continue // it would not be there either
 		}
 		other, err := hub.Cluster(ctx, r.Guard.Live, string(name))
@@ -151,9 +150,10 @@ func (r *Reconciler) lacksPredecessor(ctx context.Context, o *observation, made 
 // undone reports whether a removal may follow from a restore of the hub's etcd, which has brought back an older
 // AlertRule, older labels of the SpokeCluster, or none.
 func (r *Reconciler) undone(ctx context.Context, o *observation, plan delivery.Plan) (bool, error) {
-	var made []time.Time
+	var made []hub.Times
 	for _, p := range plan.Delete {
-		made = append(made, o.spoke.Made(p.CreationTimestamp.Time))
+		created := p.CreationTimestamp.Time
+		made = append(made, hub.Times{Earliest: o.spoke.Made(created), Latest: created})
 	}
 	return r.Guard.Kinds.Undone(ctx, made...) //nolint:wrapcheck // it says all
 }
@@ -168,7 +168,7 @@ func oldest(objects []*monitoringv1.PrometheusRule) time.Time {
 // brake asks the Brake about the deletions of a plan, and returns how long they are held. The leftovers of a
 // rule that moved are exempt: the rule is still there, elsewhere or under another name.
 func (r *Reconciler) brake(ctx context.Context, o *observation, plan delivery.Plan) (time.Duration, error) {
-	q := brake.Question{Hop: brake.Distribute, Spoke: o.spoke.Name, Owner: o.req.NamespacedName}
+	q := brake.Question{Hop: brake.Distribute, Spoke: o.spoke.Name, Owner: o.key()}
 	if o.source != nil {
 		q.UID = o.source.GetUID()
 	}
@@ -177,8 +177,8 @@ func (r *Reconciler) brake(ctx context.Context, o *observation, plan delivery.Pl
 		if err != nil {
 			return 0, err
 		}
-		q.Deletions = []brake.Deletion{{Key: o.req.NamespacedName, Suspect: suspect}}
-		q.Holds = func() (sets.Set[types.NamespacedName], error) { return r.holds(ctx, o) }
+		q.Deletions = []brake.Deletion{{Key: o.key(), Suspect: suspect}}
+		q.Holds = func() (sets.Set[rule.Key], error) { return r.holds(ctx, o) }
 	}
 	answer, err := r.Brake.Ask(q)
 	if err != nil {
@@ -198,23 +198,23 @@ func (r *Reconciler) anyStands(objects []*monitoringv1.PrometheusRule) bool {
 
 // holds returns the sources of this hub that have PrometheusRules in a spoke. It ignores objects that name
 // a source that does not exist and was not seen to be deleted, because anybody could create those.
-func (r *Reconciler) holds(ctx context.Context, o *observation) (sets.Set[types.NamespacedName], error) {
+func (r *Reconciler) holds(ctx context.Context, o *observation) (sets.Set[rule.Key], error) {
 	var list monitoringv1.PrometheusRuleList
 	err := o.spoke.Reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: r.Render.HubID})
 	if err != nil {
 		return nil, fmt.Errorf("listing PrometheusRules: %w", err)
 	}
-	rules := sets.New[types.NamespacedName]()
+	rules := sets.New[rule.Key]()
 	for i := range list.Items {
 		key, stands := rule.StandsFor(&list.Items[i], r.Render.HubID)
 		if !stands {
 			continue
 		}
-		src, err := source(ctx, r.Hub, key)
+		src, err := hub.Source(ctx, r.Hub, key)
 		if err != nil {
 			return nil, err
 		}
-		if src != nil || r.Witness.Deleted(hub.AlertRules, key, hub.Defined{}) {
+		if src != nil || r.Witness.Deleted(hub.KindOf(key), key.NamespacedName(), hub.Defined{}) {
 			rules.Insert(key)
 		}
 	}

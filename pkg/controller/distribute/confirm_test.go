@@ -20,6 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // fall makes the hub's cache show a changed object while the API server has another version.
@@ -497,7 +498,7 @@ func TestSuspectRecedes(t *testing.T) {
 			}
 			w.drop(w.hub, alertRule())
 			w.wantHeld()
-			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 1 || owners[0] != (types.NamespacedName{Namespace: "shop", Name: "down"}) {
+			if owners := w.Brake.Owners(brake.Distribute, "s"); len(owners) != 1 || owners[0] != rule.AlertRuleKey("shop", "down") {
 				t.Errorf("the owners are %v", owners)
 			}
 			cache := w.Reconciler.Hub

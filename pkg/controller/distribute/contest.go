@@ -7,11 +7,11 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 func object(o *observation, p metav1.Object) contest.Object {
@@ -64,7 +64,7 @@ func (r *Reconciler) blame(ctx context.Context, o *observation, write contest.Wr
 	return true
 }
 
-// contested returns the message about contested objects of an AlertRule in the spoke, and when to check again.
-func (r *Reconciler) contested(req mcreconcile.Request) (message string, again time.Duration) {
-	return r.Contests.OfRule(monitoringv1.PrometheusRuleKind, req.NamespacedName, req.ClusterName.String())
+// contested returns the message about contested objects of a source in the spoke, and when to check again.
+func (r *Reconciler) contested(req queue.Request) (message string, again time.Duration) {
+	return r.Contests.OfRule(monitoringv1.PrometheusRuleKind, hub.KeyOf(req), req.ClusterName.String())
 }

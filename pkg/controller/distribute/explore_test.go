@@ -51,6 +51,8 @@ type exploration struct {
 	version int
 	undo    func() // called after each write, unless it is nil
 	denies  bool   // an admission webhook in the spoke denies each write
+	// ahead is how far the spoke's clock was ahead when an object was created.
+	ahead map[types.UID]time.Duration
 }
 
 // process is a manager with the Reconciler.
@@ -62,6 +64,8 @@ type process struct {
 	spoke      *spoke.Spoke
 	reports    map[types.NamespacedName]*v1alpha1.ClusterStatus
 	leftovers  map[types.NamespacedName]*v1alpha1.ClusterStatus
+	// ahead is how far it has seen the spoke's clock to be ahead.
+	ahead time.Duration
 }
 
 // Spoke and the following methods implement Spokes.
@@ -85,24 +89,24 @@ func (p *process) ChangedSoon(string)                 {}
 func (p *process) Evaluators(string) spoke.Evaluators { return spoke.Evaluators{Known: true} }
 
 // Report and the following methods implement Reporter.
-func (p *process) Report(key types.NamespacedName, _ types.UID, row v1alpha1.ClusterStatus) {
-	p.reports[key] = &row
-	delete(p.leftovers, key)
+func (p *process) Report(of rule.Key, _ types.UID, row v1alpha1.ClusterStatus) {
+	p.reports[of.NamespacedName()] = &row
+	delete(p.leftovers, of.NamespacedName())
 }
 
-func (p *process) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus) {
-	p.leftovers[key] = &row
-	delete(p.reports, key)
+func (p *process) Leftover(of rule.Key, row v1alpha1.ClusterStatus) {
+	p.leftovers[of.NamespacedName()] = &row
+	delete(p.reports, of.NamespacedName())
 }
 
-func (p *process) Forget(key types.NamespacedName, _ string) {
-	delete(p.reports, key)
-	delete(p.leftovers, key)
+func (p *process) Forget(of rule.Key, _ string) {
+	delete(p.reports, of.NamespacedName())
+	delete(p.leftovers, of.NamespacedName())
 }
 
 // explore starts a hub with a spoke.
 func explore(s *model.Schedule) *exploration {
-	e := &exploration{Schedule: s, lost: map[types.NamespacedName]types.UID{}}
+	e := &exploration{Schedule: s, lost: map[types.NamespacedName]types.UID{}, ahead: map[types.UID]time.Duration{}}
 	for _, ns := range []string{"shop", "monitoring"} {
 		o := spoke.NamespaceMetadata()
 		o.Name = ns
@@ -139,9 +143,9 @@ func (e *exploration) start(of *model.Process) {
 	_ = p.InSpoke.IndexField(ctx, &monitoringv1.PrometheusRule{}, ruleIndex, ruleKeys(hubID))
 	rules := &monitoringfake.Clientset{}
 	rules.AddReactor("*", "prometheusrules", p.serve)
-	p.spoke = &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Rules: rules, RulesServed: true, Since: time.Now()}
+	p.spoke = &spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Rules: rules, RulesServed: true, Since: time.Now(), Clock: &spoke.Clock{}}
 	r := NewReconciler(Options{
-		Hub: p.OnHub, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{}, nil)},
+		Hub: p.OnHub, Guard: hub.Guard{Kinds: e.Kinds()},
 		Witness: hub.NewWitness(), Brake: e.Hold(of, brake.Distribute), Spokes: p, Reporter: p,
 		Render: exploredRender, Validator: exploredValidator, Generated: "rulefleet-generated", Contests: contest.New(clock.RealClock{}, 0),
 		Evaluations: unasked{}, Propagation: metrics.NewPropagation(clock.RealClock{}),
@@ -149,6 +153,8 @@ func (e *exploration) start(of *model.Process) {
 	p.reconciler, p.SawOnHub, p.SawInSpoke, p.Process.Reconcile = r, p.sawOnHub, p.sawInSpoke, r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
 		r.Guard.Live, p.spoke.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
+		p.spoke.Clock.Saw(http.Header{"Date": {e.Spoke.Now().UTC().Format(http.TimeFormat)}}, time.Now())
+		p.ahead = max(p.ahead, e.Spoke.Ahead)
 	}
 	p.Process.Forget = func(name string) {
 		r.Forget(name)
@@ -231,7 +237,11 @@ func (p *process) write(action clienttesting.Action) (runtime.Object, error) {
 	case clienttesting.CreateActionImpl:
 		o := a.GetObject().(*monitoringv1.PrometheusRule)
 		e.CountWrite(hub.Key(o).String())
-		return asRule(e.Spoke.Create(o))
+		out, err := e.Spoke.Create(o)
+		if err == nil {
+			e.ahead[out.GetUID()] = e.Spoke.Ahead
+		}
+		return asRule(out, err)
 	case clienttesting.UpdateActionImpl:
 		o := a.GetObject().(*monitoringv1.PrometheusRule)
 		if now := find(e.Spoke, o.Namespace, o.Name); now != nil && now.ResourceVersion == o.ResourceVersion && !rule.Owned(now, hubID) {
@@ -274,7 +284,8 @@ func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 	if !rule.Owned(o, hubID) {
 		e.Violation("the foreign PrometheusRule %s is removed", hub.Key(o))
 	}
-	key, stands := rule.StandsFor(o, hubID)
+	of, stands := rule.StandsFor(o, hubID)
+	key := of.NamespacedName()
 	if !stands {
 		return // somebody else made it
 	}
@@ -285,6 +296,7 @@ func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 	case want != nil && want.Namespace == o.Namespace && want.Name == o.Name:
 		e.Violation("%s is removed, and the hub wants it", key)
 	case e.Released(key): // a person asked for it
+	case e.ahead[o.UID] > p.ahead: // this process can't know that the object is older than it seems
 	case want == nil && e.lost[key] == o.UID:
 		e.Violation("%s is removed, and its AlertRule was lost with its kind", key)
 	case want == nil && e.Unlabeled[o.UID] && e.byLabel(key):
@@ -318,7 +330,8 @@ func (e *exploration) byLabel(key types.NamespacedName) bool {
 func (e *exploration) observe() {
 	wanted := map[string]bool{}
 	for _, o := range e.Spoke.Objects("PrometheusRule") {
-		key, stands := rule.StandsFor(o, hubID)
+		of, stands := rule.StandsFor(o, hubID)
+		key := of.NamespacedName()
 		if !stands {
 			continue
 		}
@@ -435,7 +448,7 @@ func (e *exploration) hubLosesRules(*rapid.T) {
 	e.Lose("alertrules", "AlertRule", func(key types.NamespacedName, o client.Object) {
 		want, known := e.wants(key)
 		unwanted := known && want == nil || !rule.MaybeEnabled(o.(*v1alpha1.AlertRule)) // a person decided that
-		if o := find(e.Spoke, "shop", rule.ObjectName(hubID, key.Namespace, key.Name)); o != nil && !unwanted {
+		if o := find(e.Spoke, "shop", rule.ObjectName(hubID, rule.AlertRuleKey(key.Namespace, key.Name))); o != nil && !unwanted {
 			e.lost[key] = o.UID
 		}
 		e.backup = append(e.backup, o.(*v1alpha1.AlertRule))
@@ -466,7 +479,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 // ours picks an object of a rule in the spoke.
 func (e *exploration) ours() *monitoringv1.PrometheusRule {
 	key := e.pick("rule")
-	o := find(e.Spoke, "shop", rule.ObjectName(hubID, key.Namespace, key.Name))
+	o := find(e.Spoke, "shop", rule.ObjectName(hubID, rule.AlertRuleKey(key.Namespace, key.Name)))
 	if o == nil || !rule.Owned(o, hubID) {
 		e.Skip("there is none")
 	}
@@ -537,7 +550,8 @@ func (e *exploration) checkLeftovers(*rapid.T) {
 		return
 	}
 	for name, o := range e.Spoke.Objects("PrometheusRule") {
-		key, stands := rule.StandsFor(o, hubID)
+		of, stands := rule.StandsFor(o, hubID)
+		key := of.NamespacedName()
 		if want, known := e.wants(key); !stands || !known || want != nil || !rule.Owned(o, hubID) || len(e.leader.reconciler.Brake.Owners(brake.Distribute, model.SpokeName)) > 0 {
 			continue // it is wanted, or its removal is held, or was and is about to be tried again
 		}
@@ -556,7 +570,7 @@ func (e *exploration) otherDeletes(*rapid.T) {
 
 func (e *exploration) otherCreates(*rapid.T) {
 	key := e.pick("rule")
-	name := rule.ObjectName(hubID, key.Namespace, key.Name)
+	name := rule.ObjectName(hubID, rule.AlertRuleKey(key.Namespace, key.Name))
 	if find(e.Spoke, "shop", name) != nil {
 		e.Skip("it is taken")
 	}

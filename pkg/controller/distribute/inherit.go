@@ -69,18 +69,18 @@ func (r *Reconciler) successor(ctx context.Context, o *observation, reader hub.G
 	w := o.source.GetWorkloadRef()
 	rules, err := hub.GeneratedFor(ctx, r.Hub, o.spoke.Name, string(w.Namespace), w.Name)
 	if err != nil {
-		return nil, fmt.Errorf("finding the successor of AlertRule %s: %w", o.req.NamespacedName, err)
+		return nil, fmt.Errorf("finding the successor of %s: %w", o.key(), err)
 	}
 	for i := range rules {
-		key := hub.Key(&rules[i])
+		key := rule.KeyOf(&rules[i])
 		if rules[i].Labels[v1alpha1.TemplateLabel] != o.source.GetLabels()[v1alpha1.TemplateLabel] {
 			continue
 		}
 		var there monitoringv1.PrometheusRuleList
-		if err := o.spoke.Reader.List(ctx, &there, client.MatchingFields{ruleIndex: key.String()}); err != nil {
-			return nil, fmt.Errorf("listing the PrometheusRules of AlertRule %s: %w", key, err)
+		if err := o.spoke.Reader.List(ctx, &there, client.MatchingFields{ruleIndex: key.Listed()}); err != nil {
+			return nil, fmt.Errorf("listing the PrometheusRules of %s: %w", key, err)
 		}
-		src, err := source(ctx, reader, key)
+		src, err := hub.Source(ctx, reader, key)
 		if err != nil || src == nil || !src.GetDeletionTimestamp().IsZero() || len(there.Items) == 0 {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func (r *Reconciler) stands(ctx context.Context, o *observation) (bool, error) {
 // will be.
 func (r *Reconciler) place(ctx context.Context, o *observation) error {
 	for _, p := range o.claimed {
-		name, adopted := rule.AdoptedName(p, o.req.NamespacedName)
+		name, adopted := rule.AdoptedName(p, o.key())
 		if adopted && p.Namespace == o.desired.Namespace && rule.Owned(p, r.Render.HubID) {
 			o.desired.Name = name
 			return nil
@@ -133,7 +133,7 @@ func (r *Reconciler) place(ctx context.Context, o *observation) error {
 // formers returns a former hub's object for a source, or nil. It looks in the cache first, and then reads
 // the object from the spoke, because an update sends it back whole.
 func (r *Reconciler) formers(ctx context.Context, o *observation, former string) (*monitoringv1.PrometheusRule, error) {
-	key := client.ObjectKey{Namespace: o.desired.Namespace, Name: rule.ObjectName(former, o.req.Namespace, o.req.Name)}
+	key := client.ObjectKey{Namespace: o.desired.Namespace, Name: rule.ObjectName(former, o.key())}
 	cached := &monitoringv1.PrometheusRule{}
 	err := o.spoke.Reader.Get(ctx, key, cached)
 	switch {
@@ -141,7 +141,7 @@ func (r *Reconciler) formers(ctx context.Context, o *observation, former string)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading PrometheusRule %s: %w", key, err)
-	case !rule.Adopts(cached, former, o.req.NamespacedName):
+	case !rule.Adopts(cached, former, o.key()):
 		return nil, nil
 	}
 	ctx, cancel := o.spoke.Patient(ctx)
@@ -152,7 +152,7 @@ func (r *Reconciler) formers(ctx context.Context, o *observation, former string)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading PrometheusRule %s to adopt it from hub %s: %w", key, former, err)
-	case !rule.Adopts(p, former, o.req.NamespacedName) || p.DeletionTimestamp != nil:
+	case !rule.Adopts(p, former, o.key()) || p.DeletionTimestamp != nil:
 		return nil, nil
 	}
 	return p, nil

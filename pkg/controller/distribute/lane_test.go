@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
@@ -96,9 +96,9 @@ func TestFailedGoesToTheBack(t *testing.T) {
 				w.put(w.hub, alertRule())
 				w.refuse["create"] = refusal
 				var order []string
-				var c controller.TypedController[mcreconcile.Request]
+				var c controller.TypedController[queue.Request]
 				q := queue.New(queue.Options{Name: "distribute", Workers: 1})
-				reconciler := mcreconcile.Func(func(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+				reconciler := reconcile.TypedFunc[queue.Request](func(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 					order = append(order, req.Name)
 					result, err := w.Reconcile(ctx, req)
 					if req.Name != "down" {
@@ -106,18 +106,18 @@ func TestFailedGoesToTheBack(t *testing.T) {
 					}
 					return result, err
 				})
-				c, err := controller.NewTypedUnmanaged("distribute", controller.TypedOptions[mcreconcile.Request]{
+				c, err := controller.NewTypedUnmanaged("distribute", controller.TypedOptions[queue.Request]{
 					Reconciler: reconciler, MaxConcurrentReconciles: 1, SkipNameValidation: new(true),
-					NewQueue: func(string, workqueue.TypedRateLimiter[mcreconcile.Request]) workqueue.TypedRateLimitingInterface[mcreconcile.Request] {
+					NewQueue: func(string, workqueue.TypedRateLimiter[queue.Request]) workqueue.TypedRateLimitingInterface[queue.Request] {
 						return q
 					},
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				spoke.Enqueue(q, 0, "s", types.NamespacedName{Namespace: "shop", Name: "down"})
+				spoke.Enqueue(q, 0, hub.Request("s", rule.AlertRuleKey("shop", "down")))
 				for _, other := range []string{"a", "b", "c"} {
-					spoke.Enqueue(q, handler.LowPriority, "s", types.NamespacedName{Namespace: "shop", Name: other})
+					spoke.Enqueue(q, handler.LowPriority, hub.Request("s", rule.AlertRuleKey("shop", other)))
 				}
 				synctest.Wait()
 				ctx, cancel := context.WithTimeout(t.Context(), 3*refusalRetry-time.Second)
@@ -169,13 +169,13 @@ func TestWaitingIsShown(t *testing.T) {
 	w.refuse["create"] = &spoke.HangError{After: writeTimeout, Err: context.DeadlineExceeded}
 	p := spoke.NewProvider(spoke.Options{})
 	r := p.Answering("distribute", w)
-	o := p.ControllerOptions("distribute", logr.Discard(), func(req mcreconcile.Request) queue.Lane { return w.lane(t.Context(), req) })
+	o := p.ControllerOptions("distribute", logr.Discard(), func(req queue.Request) queue.Lane { return w.lane(t.Context(), req) })
 	q := o.NewQueue("distribute", nil)
 	defer q.ShutDown()
 	for _, name := range []string{"hangs", "waits", "down", "elsewhere", "gone"} {
-		spoke.Enqueue(q, 0, "s", types.NamespacedName{Namespace: "shop", Name: name})
+		spoke.Enqueue(q, 0, hub.Request("s", rule.AlertRuleKey("shop", name)))
 	}
-	working := map[string]mcreconcile.Request{}
+	working := map[string]queue.Request{}
 	for range 2 { // one in each namespace of the spoke
 		req, _ := q.Get()
 		working[req.Name] = req

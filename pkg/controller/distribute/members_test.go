@@ -35,7 +35,7 @@ const formerHub = "former"
 func (w *world) formers(change func(*monitoringv1.PrometheusRule)) *monitoringv1.PrometheusRule {
 	w.Helper()
 	o := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: rule.ObjectName(formerHub, "shop", "down"), UID: "theirs",
+		Namespace: "shop", Name: rule.ObjectName(formerHub, rule.AlertRuleKey("shop", "down")), UID: "theirs",
 		Labels:      map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: formerHub, "release": "kps"},
 		Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: "shop/down"},
 	}}

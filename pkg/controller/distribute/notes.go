@@ -6,9 +6,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // hiddenTries is how many consecutive times a spoke may refuse to create an object that it does not list
@@ -34,25 +35,25 @@ type namespaceKey struct {
 // notes has the notes that are not empty. Use newNotes to create one.
 type notes struct {
 	mu sync.Mutex
-	of map[mcreconcile.Request]note
+	of map[queue.Request]note
 	// waiting has the keys that wait for a namespace to be created, or for a SpokeCluster to change. It saves
 	// going through all rules for each event of a namespace.
-	waiting map[namespaceKey]sets.Set[mcreconcile.Request]
+	waiting map[namespaceKey]sets.Set[queue.Request]
 }
 
 func newNotes() notes {
-	return notes{of: map[mcreconcile.Request]note{}, waiting: map[namespaceKey]sets.Set[mcreconcile.Request]{}}
+	return notes{of: map[queue.Request]note{}, waiting: map[namespaceKey]sets.Set[queue.Request]{}}
 }
 
 // get returns the note about a key.
-func (n *notes) get(req mcreconcile.Request) note {
+func (n *notes) get(req queue.Request) note {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.of[req]
 }
 
 // edit changes the note about a key, and returns it.
-func (n *notes) edit(req mcreconcile.Request, change func(*note)) note {
+func (n *notes) edit(req queue.Request, change func(*note)) note {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.of[req]
@@ -62,7 +63,7 @@ func (n *notes) edit(req mcreconcile.Request, change func(*note)) note {
 }
 
 // set keeps a note, if it is not empty. The caller holds the lock.
-func (n *notes) set(req mcreconcile.Request, now note) {
+func (n *notes) set(req queue.Request, now note) {
 	if now == (note{}) {
 		delete(n.of, req)
 		return
@@ -70,13 +71,13 @@ func (n *notes) set(req mcreconcile.Request, now note) {
 	n.of[req] = now
 }
 
-// leftovers returns the sources of which something could not be deleted in a spoke.
-func (n *notes) leftovers(spoke string) (keys []types.NamespacedName) {
+// leftovers returns the keys of which something could not be deleted in a spoke.
+func (n *notes) leftovers(spoke string) (keys []queue.Request) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for req, is := range n.of {
 		if req.ClusterName.String() == spoke && is.leftover != nil {
-			keys = append(keys, req.NamespacedName)
+			keys = append(keys, req)
 		}
 	}
 	return keys
@@ -101,7 +102,7 @@ func (n *notes) forget(spoke string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for k, keys := range n.waiting {
-		maps.DeleteFunc(keys, func(req mcreconcile.Request, _ sets.Empty) bool { return req.ClusterName.String() == spoke })
+		maps.DeleteFunc(keys, func(req queue.Request, _ sets.Empty) bool { return req.ClusterName.String() == spoke })
 		if len(keys) == 0 {
 			delete(n.waiting, k)
 		}
@@ -109,17 +110,17 @@ func (n *notes) forget(spoke string) {
 }
 
 // wait records that a key waits for a namespace.
-func (n *notes) wait(k namespaceKey, req mcreconcile.Request) {
+func (n *notes) wait(k namespaceKey, req queue.Request) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.waiting[k] == nil {
-		n.waiting[k] = sets.New[mcreconcile.Request]()
+		n.waiting[k] = sets.New[queue.Request]()
 	}
 	n.waiting[k].Insert(req)
 }
 
 // unwait records that a key does not wait for a namespace any more.
-func (n *notes) unwait(k namespaceKey, req mcreconcile.Request) {
+func (n *notes) unwait(k namespaceKey, req queue.Request) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting[k].Delete(req)
@@ -129,7 +130,7 @@ func (n *notes) unwait(k namespaceKey, req mcreconcile.Request) {
 }
 
 // take removes and returns the keys that wait for a namespace.
-func (n *notes) take(k namespaceKey) []mcreconcile.Request {
+func (n *notes) take(k namespaceKey) []queue.Request {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := n.waiting[k].UnsortedList()
@@ -141,8 +142,8 @@ func (n *notes) take(k namespaceKey) []mcreconcile.Request {
 func (r *Reconciler) Forget(name string) {
 	r.writes.Forget(func(key objectKey) bool { return key.spoke == name })
 	r.replays.Forget(name)
-	for _, key := range r.notes.leftovers(name) {
-		r.Reporter.Forget(key, name)
+	for _, req := range r.notes.leftovers(name) {
+		r.Reporter.Forget(hub.KeyOf(req), name)
 	}
 	r.notes.forget(name)
 }

@@ -9,18 +9,18 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // observation is what is known about one source and one spoke.
 type observation struct {
-	req   mcreconcile.Request
+	req   queue.Request
 	spoke *spoke.Spoke
 
 	// cluster is the spoke as the hub describes it. renewed means that the status may concern a former spoke of the
@@ -50,6 +50,9 @@ type observation struct {
 	inherited bool
 	successor *monitoringv1.PrometheusRule
 }
+
+// key returns the key of the source.
+func (o *observation) key() rule.Key { return hub.KeyOf(o.req) }
 
 // row returns what the status of the source shows of the spoke, or nil.
 func (o *observation) row() *v1alpha1.ClusterStatus {
@@ -143,8 +146,8 @@ func (r *Reconciler) look(ctx context.Context, o *observation) (time.Duration, e
 // find reads the existing objects from the spoke's cache.
 func (r *Reconciler) find(ctx context.Context, o *observation) error {
 	var list monitoringv1.PrometheusRuleList
-	if err := o.spoke.Reader.List(ctx, &list, client.MatchingFields{ruleIndex: o.req.NamespacedName.String()}); err != nil {
-		return fmt.Errorf("listing the PrometheusRules of AlertRule %s: %w", o.req.NamespacedName, err)
+	if err := o.spoke.Reader.List(ctx, &list, client.MatchingFields{ruleIndex: o.key().Listed()}); err != nil {
+		return fmt.Errorf("listing the PrometheusRules of %s: %w", o.key(), err)
 	}
 	for i := range list.Items {
 		// An object with the name of another source's object belongs to that source, even if its annotations
@@ -153,7 +156,7 @@ func (r *Reconciler) find(ctx context.Context, o *observation) error {
 		if err != nil {
 			return err
 		}
-		if !found || owner == o.req.NamespacedName {
+		if !found || owner == o.key() {
 			o.claimed = append(o.claimed, &list.Items[i])
 		}
 	}
@@ -226,7 +229,7 @@ func (r *Reconciler) gone(ctx context.Context, o *observation) (time.Duration, e
 		return 0, nil
 	}
 	reader := r.Guard.Live.Reading()
-	gone, kind, err := r.Guard.Gone(ctx, reader, hub.AlertRules, o.req.NamespacedName)
+	gone, kind, err := r.Guard.Gone(ctx, reader, hub.KindOf(o.key()), o.key().NamespacedName())
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("confirming that its PrometheusRules are to be removed: %w", err)

@@ -15,7 +15,6 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
@@ -112,9 +111,9 @@ func (s *scene) reconciler() *Reconciler {
 // nobody ignores verdicts.
 type nobody struct{}
 
-func (nobody) Report(types.NamespacedName, types.UID, v1alpha1.ClusterStatus) {}
-func (nobody) Leftover(types.NamespacedName, v1alpha1.ClusterStatus)          {}
-func (nobody) Forget(types.NamespacedName, string)                            {}
+func (nobody) Report(rule.Key, types.UID, v1alpha1.ClusterStatus) {}
+func (nobody) Leftover(rule.Key, v1alpha1.ClusterStatus)          {}
+func (nobody) Forget(rule.Key, string)                            {}
 
 // alone has one engaged spoke.
 type alone struct {
@@ -139,9 +138,7 @@ func (a *alone) Evaluators(string) spoke.Evaluators { return spoke.Evaluators{} 
 
 func (s *scene) reconcile(r *Reconciler, ar *v1alpha1.AlertRule) reconcile.Result {
 	s.Helper()
-	req := mcreconcile.Request{ClusterName: eu}
-	req.NamespacedName = hub.Key(ar)
-	result, err := r.Reconcile(s.Context(), req)
+	result, err := r.Reconcile(s.Context(), hub.Request(eu, rule.KeyOf(ar)))
 	must(s.T, err)
 	return result
 }
@@ -155,7 +152,7 @@ func (s *scene) stored(rules ...*v1alpha1.AlertRule) []string {
 	for i := range list.Items {
 		o := &list.Items[i]
 		key, _ := rule.ParseRuleKey(o)
-		if slices.ContainsFunc(rules, func(ar *v1alpha1.AlertRule) bool { return hub.Key(ar) == key }) {
+		if slices.ContainsFunc(rules, func(ar *v1alpha1.AlertRule) bool { return rule.KeyOf(ar) == key }) {
 			out = append(out, o.Namespace+"/"+string(o.UID)+"/"+o.ResourceVersion)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
@@ -58,17 +57,17 @@ type Evaluations interface {
 	// Of returns what an evaluator says about this hub's PrometheusRule in a spoke.
 	Of(spoke string, e *rule.Evaluator, o *monitoringv1.PrometheusRule) evaluation.State
 	// News passes on the AlertRules whose evaluation in a spoke changed.
-	News() *queue.Feed[[]mcreconcile.Request]
+	News() *queue.Feed[[]queue.Request]
 }
 
 // Reporter receives verdicts: the state of a rule in a spoke.
 type Reporter interface {
-	// Report records the latest verdict of the AlertRule with a UID in the row's spoke.
-	Report(key types.NamespacedName, of types.UID, row v1alpha1.ClusterStatus)
+	// Report records the latest verdict of the source with a UID in the row's spoke.
+	Report(key rule.Key, of types.UID, row v1alpha1.ClusterStatus)
 	// Leftover records that the row's spoke still has a rule that does not belong there, and why.
-	Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus)
+	Leftover(key rule.Key, row v1alpha1.ClusterStatus)
 	// Forget drops the verdict, because the rule does not belong in that spoke and is not there.
-	Forget(key types.NamespacedName, spoke string)
+	Forget(key rule.Key, spoke string)
 }
 
 // Options are the options of the Reconciler.
@@ -105,8 +104,8 @@ type Options struct {
 	Tenants *hub.Tenants
 	// Places reports which rules wait because of the limit of their namespace; it may be nil.
 	Places *hub.Places
-	// Changed is called when an AlertRule's status has to be updated; it may be nil.
-	Changed func(alertRule types.NamespacedName)
+	// Changed is called when a source's status has to be updated; it may be nil.
+	Changed func(rule.Key)
 }
 
 // Reconciler pushes one source to one spoke.
@@ -151,7 +150,7 @@ func after(wait time.Duration) outcome {
 }
 
 // Reconcile reconciles one source on one spoke.
-func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 	o := &observation{req: req, spoke: r.Spokes.Spoke(req.ClusterName.String())}
 	out, complete, err := r.observe(ctx, o)
 	if complete {
@@ -162,7 +161,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		return out.Result, err
 	}
 	if out.RequeueAfter == 0 {
-		r.Propagation.RuleDone(req.ClusterName.String(), req.NamespacedName)
+		r.Propagation.RuleDone(req.ClusterName.String(), o.key())
 	}
 	_, again := r.contested(req)
 	out.RequeueAfter = interval.Soonest(out.RequeueAfter, again)

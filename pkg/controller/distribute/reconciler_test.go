@@ -26,8 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
@@ -48,10 +46,8 @@ const (
 	admin = "rulefleet"
 )
 
-func request(spoke, name string) mcreconcile.Request {
-	req := mcreconcile.Request{ClusterName: multicluster.ClusterName(spoke)}
-	req.NamespacedName = types.NamespacedName{Namespace: "shop", Name: name}
-	return req
+func request(spoke, name string) queue.Request {
+	return hub.Request(spoke, rule.AlertRuleKey("shop", name))
 }
 
 // world is a hub and one spoke, called s. The spoke's API server and its cache are separate: sync updates the
@@ -68,7 +64,7 @@ type world struct {
 	rules      *monitoringfake.Clientset
 	spoke      *spoke.Spoke
 	evaluators spoke.Evaluators
-	queue      workqueue.TypedRateLimitingInterface[mcreconcile.Request]
+	queue      workqueue.TypedRateLimitingInterface[queue.Request]
 
 	reports map[string]*v1alpha1.ClusterStatus // nil: forgotten
 	cached  map[types.NamespacedName]*monitoringv1.PrometheusRule
@@ -104,19 +100,19 @@ func (w *world) Evaluators(string) spoke.Evaluators { return w.evaluators }
 func (w *world) AwaySince(string, time.Time) bool   { return w.away }
 func (w *world) ChangedSoon(name string)            { w.changed = append(w.changed, name) }
 
-func (w *world) Report(key types.NamespacedName, _ types.UID, row v1alpha1.ClusterStatus) {
+func (w *world) Report(key rule.Key, _ types.UID, row v1alpha1.ClusterStatus) {
 	if row.Reason == v1alpha1.ReasonNoEvaluator {
 		row.Reason, row.Message = "", "" // as far as it can get in a spoke without any
 	}
 	w.reports[key.Name+" in "+string(row.Name)] = &row
 }
 
-func (w *world) Leftover(key types.NamespacedName, row v1alpha1.ClusterStatus) {
+func (w *world) Leftover(key rule.Key, row v1alpha1.ClusterStatus) {
 	row.Reason = "left: " + row.Reason
 	w.reports[key.Name+" in "+string(row.Name)] = &row
 }
 
-func (w *world) Forget(key types.NamespacedName, spoke string) {
+func (w *world) Forget(key rule.Key, spoke string) {
 	w.reports[key.Name+" in "+spoke] = nil
 }
 
@@ -127,7 +123,7 @@ func (unasked) Of(string, *rule.Evaluator, *monitoringv1.PrometheusRule) evaluat
 	return evaluation.State{Outcome: evaluation.NotGranted}
 }
 
-func (unasked) News() *queue.Feed[[]mcreconcile.Request] { return nil }
+func (unasked) News() *queue.Feed[[]queue.Request] { return nil }
 
 // newWorld returns a world whose spoke has the namespaces shop and monitoring.
 func newWorld(t *testing.T) *world {
@@ -140,7 +136,7 @@ func newWorldOn(t *testing.T, server client.WithWatch) *world {
 	t.Helper()
 	w := &world{
 		T: t, reports: map[string]*v1alpha1.ClusterStatus{}, refuse: map[string]error{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]()),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[queue.Request]()),
 		crd:   func(client.Object) error { return nil },
 		live:  func() error { return nil },
 		clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0)), liveClock: testingclock.NewFakeClock(time.Unix(1e9, 0)),
@@ -354,7 +350,7 @@ func (w *world) object() *monitoringv1.PrometheusRule {
 	return o
 }
 
-var objectName = rule.ObjectName(hubID, "shop", "down")
+var objectName = rule.ObjectName(hubID, rule.AlertRuleKey("shop", "down"))
 
 // touch changes that object in the spoke.
 func (w *world) touch(change func(*monitoringv1.PrometheusRule)) {
@@ -1208,7 +1204,7 @@ func TestRuleWithoutAPlace(t *testing.T) {
 	w := newWorld(t)
 	w.Places = hub.NewPlaces(w.hub, 1, admin)
 	var changed []string
-	w.Changed = func(key types.NamespacedName) { changed = append(changed, key.Name) }
+	w.Changed = func(key rule.Key) { changed = append(changed, key.Name) }
 	first := alertRule()
 	first.Name, first.UID, first.CreationTimestamp = "first", "first", metav1.NewTime(time.Unix(1, 0))
 	w.put(w.hub, first)

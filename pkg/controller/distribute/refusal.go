@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
@@ -64,8 +64,8 @@ func denied(message string) bool {
 // missing returns what was not found (404): the namespace, the object, the resource itself, or something that
 // is not the API server's to say.
 func missing(s metav1.Status) (reason string, retry time.Duration) {
-	switch body, unexpected := unexpectedAnswer(s); {
-	case unexpected && body != "404 page not found": // as kube-apiserver answers about a resource that it does not serve
+	switch body, unexpected := live.Unexpected(s); {
+	case unexpected && body != live.NotServed:
 		return v1alpha1.ReasonError, 0
 	case unexpected, s.Details == nil:
 		return v1alpha1.ReasonCRDMissing, worldRetry
@@ -73,18 +73,6 @@ func missing(s metav1.Status) (reason string, retry time.Duration) {
 		return v1alpha1.ReasonNamespaceMissing, worldRetry
 	}
 	return "", staleRetry // it was deleted, and the cache was behind
-}
-
-// unexpectedAnswer returns the body of an answer that is no Status of an API, and whether it is one.
-func unexpectedAnswer(s metav1.Status) (body string, unexpected bool) {
-	if s.Details == nil {
-		return "", false
-	}
-	i := slices.IndexFunc(s.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
-	if i < 0 {
-		return "", false
-	}
-	return strings.TrimSpace(s.Details.Causes[i].Message), true
 }
 
 // words returns the error text of a spoke, clipped.

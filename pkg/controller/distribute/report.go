@@ -64,7 +64,7 @@ func conflicts(o *observation) verdict {
 func mutated(o *observation) verdict {
 	return pending(v1alpha1.ReasonMutated, fmt.Sprintf(
 		"the spoke changed PrometheusRule %s when it was written: most likely, a mutating webhook did so, or its CustomResourceDefinition is old and lacks a field."+
-			" Exclude PrometheusRules with label %s=%s from the webhook or, if it enforces security, the user %s, because anyone can set the label."+
+			" Exclude PrometheusRules with label %s=%s from the webhook. If it enforces security, exclude the user %s instead, because anyone can set the label."+
 			" Or update the CustomResourceDefinition. Then delete the PrometheusRule, so that Rulefleet writes it again",
 		hub.Key(o.desired), v1alpha1.ManagedByLabel, v1alpha1.ManagedByValue, contest.SpokeUser))
 }
@@ -80,11 +80,11 @@ func (r *Reconciler) report(ctx context.Context, o *observation, v verdict) {
 	leftover := r.notes.get(o.req).leftover
 	switch {
 	case !o.placed && leftover != nil:
-		r.Reporter.Leftover(o.req.NamespacedName, *leftover)
+		r.Reporter.Leftover(o.key(), *leftover)
 	case !o.placed:
-		r.Reporter.Forget(o.req.NamespacedName, o.spoke.Name)
+		r.Reporter.Forget(o.key(), o.spoke.Name)
 	default:
-		r.Reporter.Report(o.req.NamespacedName, o.source.GetUID(), r.rowOf(ctx, o, v, leftover))
+		r.Reporter.Report(o.key(), o.source.GetUID(), r.rowOf(ctx, o, v, leftover))
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *Reconciler) rowOf(ctx context.Context, o *observation, v verdict, lefto
 }
 
 // done notes that no more writes follow from the source's change. Deletions are not measured.
-func (r *Reconciler) done(o *observation) { r.Propagation.RuleDone(o.spoke.Name, o.req.NamespacedName) }
+func (r *Reconciler) done(o *observation) { r.Propagation.RuleDone(o.spoke.Name, o.key()) }
 
 // prove determines the state of a source whose object is in the spoke as desired.
 func (r *Reconciler) prove(ctx context.Context, o *observation) v1alpha1.ClusterStatus {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -16,7 +15,6 @@ import (
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -27,13 +25,13 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// ruleIndex indexes this hub's PrometheusRules in a spoke's cache by AlertRule.
+// ruleIndex indexes this hub's PrometheusRules in a spoke's cache by source.
 const ruleIndex = "alertrule"
 
 func ruleKeys(hubID string) client.IndexerFunc {
 	return func(o client.Object) []string {
 		if key, ok := rule.ParseRuleKey(o); ok && rule.Owned(o, hubID) {
-			return []string{key.String()}
+			return []string{key.Listed()}
 		}
 		return nil
 	}
@@ -46,7 +44,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		return fmt.Errorf("indexing PrometheusRules: %w", err)
 	}
 	onHub, notInSpokes := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithProviderClusters(false)
-	c, err := mcbuilder.ControllerManagedBy(mgr).
+	c, err := mcbuilder.TypedControllerManagedBy[queue.Request](mgr).
 		Named("distribute").
 		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Edited)).
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Decided)).
@@ -55,13 +53,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 		WatchesRawSource(queue.Source(&r.evaluators, func(q spoke.WorkQueue, name string) { go r.replay(ctx, name, q) })).
 		WatchesRawSource(queue.Source(r.Evaluations.News(), onNews)).
 		WatchesRawSource(queue.Source(r.Tenants.Changes(), func(q spoke.WorkQueue, namespace string) { go r.replayTenant(ctx, namespace, q) })).
-		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger(), func(req mcreconcile.Request) queue.Lane { return r.lane(ctx, req) })).
+		WithOptions(provider.ControllerOptions("distribute", mgr.GetLogger(), func(req queue.Request) queue.Lane { return r.lane(ctx, req) })).
 		Build(provider.Answering("distribute", r))
 	if err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
-	rules := mcsource.Kind[client.Object](&monitoringv1.PrometheusRule{}, r.onPrometheusRule).WithClusterFilter(provider.RulesServed)
-	namespaces := mcsource.Kind[client.Object](spoke.NamespaceMetadata(), r.onNamespace)
+	rules := mcsource.TypedKind[client.Object, queue.Request](&monitoringv1.PrometheusRule{}, r.onPrometheusRule).WithClusterFilter(provider.RulesServed)
+	namespaces := mcsource.TypedKind[client.Object, queue.Request](spoke.NamespaceMetadata(), r.onNamespace)
 	if err := spoke.Watch(mgr, c, rules, namespaces, spoke.Engaged(r.onEngaged)); err != nil {
 		return fmt.Errorf("setting up distribute: %w", err)
 	}
@@ -74,10 +72,10 @@ func (r *Reconciler) onEngaged(ctx context.Context, name string, q spoke.WorkQue
 	r.Propagation.Forget(name)
 	r.replay(ctx, name, q)
 	for _, owner := range r.Brake.Owners(brake.Distribute, name) {
-		spoke.Enqueue(q, handler.LowPriority, name, owner)
+		spoke.Enqueue(q, handler.LowPriority, hub.Request(name, owner))
 	}
-	for _, key := range r.notes.leftovers(name) {
-		spoke.Enqueue(q, handler.LowPriority, name, key)
+	for _, req := range r.notes.leftovers(name) {
+		spoke.Enqueue(q, handler.LowPriority, req)
 	}
 }
 
@@ -90,9 +88,9 @@ const newsAtOnce = 50
 func (r *Reconciler) EvaluatorsChanged(name string) { r.evaluators.Send(name) }
 
 // onNews enqueues the AlertRules of a spoke whose evaluation changed.
-func onNews(q spoke.WorkQueue, rules []mcreconcile.Request) {
+func onNews(q spoke.WorkQueue, rules []queue.Request) {
 	for i, req := range rules {
-		spoke.EnqueueAfter(q, req.ClusterName.String(), req.NamespacedName, time.Duration(i/newsAtOnce)*time.Second)
+		spoke.EnqueueAfter(q, req, time.Duration(i/newsAtOnce)*time.Second)
 	}
 }
 
@@ -110,12 +108,12 @@ func (r *Reconciler) replayTenant(ctx context.Context, namespace string, q spoke
 			continue
 		}
 		for i := range rules.Items {
-			spoke.Enqueue(q, handler.LowPriority, s.Name, hub.Key(&rules.Items[i]))
+			spoke.Enqueue(q, handler.LowPriority, hub.Request(s.Name, rule.KeyOf(&rules.Items[i])))
 		}
 	}
 	for i := range rules.Items {
 		if r.Changed != nil {
-			r.Changed(hub.Key(&rules.Items[i]))
+			r.Changed(rule.KeyOf(&rules.Items[i]))
 		}
 	}
 }
@@ -128,7 +126,7 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 		return
 	}
 	for i := range rules {
-		spoke.Enqueue(q, handler.LowPriority, name, hub.Key(&rules[i]))
+		spoke.Enqueue(q, handler.LowPriority, hub.Request(name, rule.KeyOf(&rules[i])))
 	}
 }
 
@@ -136,9 +134,9 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 // object of it.
 func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	changed := func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
-		key := hub.Key(versions[0])
+		key := rule.KeyOf(versions[0].(rule.Source))
 		concerned, away := r.concerned(ctx, key, versions)
-		r.Propagation.RuleChanged(versions[0].(rule.Source).SourceKind(), key, concerned)
+		r.Propagation.RuleChanged(key, concerned)
 		for _, name := range slices.Concat(concerned, away) {
 			r.enqueue(ctx, q, name, key)
 		}
@@ -148,7 +146,7 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 
 // concerned returns the engaged spokes that a change of a source concerns. No change is under way for those that are
 // away; engaging them enqueues all they need.
-func (r *Reconciler) concerned(ctx context.Context, key types.NamespacedName, versions []client.Object) (engaged, away []string) {
+func (r *Reconciler) concerned(ctx context.Context, key rule.Key, versions []client.Object) (engaged, away []string) {
 	placement := versions[0].(rule.Source).GetPlacement()
 	if len(versions) > 1 || placement.Selector != nil {
 		for _, s := range r.Spokes.Spokes() {
@@ -192,12 +190,15 @@ func (h *placing) Create(ctx context.Context, e event.TypedCreateEvent[client.Ob
 // Delete implements spoke.EventHandler.
 func (h *placing) Delete(ctx context.Context, e event.TypedDeleteEvent[client.Object], q spoke.WorkQueue) {
 	h.EventHandler.Delete(ctx, e, q)
-	next, found := h.r.Places.Gone(hub.Key(e.Object))
-	ar := &v1alpha1.AlertRule{}
-	if !found || h.r.Hub.Get(ctx, next, ar) != nil {
+	next, found := h.r.Places.Gone(rule.KeyOf(e.Object.(rule.Source)))
+	if !found {
+		return
+	}
+	src, err := hub.Source(ctx, h.r.Hub, next)
+	if err != nil || src == nil {
 		return // it was deleted as well, and its event passes the place on
 	}
-	h.changed(ctx, q, ar)
+	h.changed(ctx, q, src.(client.Object))
 	if h.r.Changed != nil {
 		h.r.Changed(next)
 	}
@@ -205,15 +206,15 @@ func (h *placing) Delete(ctx context.Context, e event.TypedDeleteEvent[client.Ob
 
 // enqueue enqueues a changed AlertRule. If the spoke can't be written to at present, it also updates what is
 // shown as pending deletion.
-func (r *Reconciler) enqueue(ctx context.Context, q spoke.WorkQueue, name string, key types.NamespacedName) {
-	spoke.Enqueue(q, 0, name, key)
+func (r *Reconciler) enqueue(ctx context.Context, q spoke.WorkQueue, name string, key rule.Key) {
+	spoke.Enqueue(q, 0, hub.Request(name, key))
 	if c, err := hub.Cluster(ctx, r.Hub, name); r.Spokes.Away(name) || (err == nil && c != nil && c.Suspended) {
 		r.Spokes.ChangedSoon(name)
 	}
 }
 
 // concerns reports whether any version of an AlertRule concerns a spoke.
-func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, versions []client.Object) bool {
+func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key rule.Key, versions []client.Object) bool {
 	if c, err := hub.Cluster(ctx, r.Hub, s.Name); err == nil && c != nil {
 		for _, v := range versions {
 			if placed, err := rule.Places(v.(rule.Source).GetPlacement(), *c); err == nil && placed {
@@ -225,7 +226,7 @@ func (r *Reconciler) concerns(ctx context.Context, s *spoke.Spoke, key types.Nam
 		return false
 	}
 	var held monitoringv1.PrometheusRuleList
-	err := s.Reader.List(ctx, &held, client.MatchingFields{ruleIndex: key.String()})
+	err := s.Reader.List(ctx, &held, client.MatchingFields{ruleIndex: key.Listed()})
 	return err != nil || len(held.Items) > 0
 }
 
@@ -236,7 +237,7 @@ func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) s
 		name := versions[0].GetName()
 		r.saw(name, versions[0].GetUID())
 		for _, req := range r.notes.take(namespaceKey{spoke: name}) {
-			spoke.Enqueue(q, 0, req.ClusterName.String(), req.NamespacedName)
+			spoke.Enqueue(q, 0, req)
 		}
 		s := r.Spokes.Spoke(name)
 		if s == nil {
@@ -261,7 +262,7 @@ func (r *Reconciler) replayHeld(ctx context.Context, s *spoke.Spoke, q spoke.Wor
 	}
 	for i := range held.Items {
 		if key, ok := rule.ParseRuleKey(&held.Items[i]); ok {
-			spoke.Enqueue(q, handler.LowPriority, s.Name, key)
+			spoke.Enqueue(q, handler.LowPriority, hub.Request(s.Name, key))
 		}
 	}
 	return len(held.Items)
@@ -276,11 +277,11 @@ func (r *Reconciler) onPrometheusRule(name multicluster.ClusterName, _ cluster.C
 		r.writes.Seen(objectKey{name.String(), hub.Key(o)}, o.GetResourceVersion())
 		// The cache has synced and the index exists, so an error means that the process is ending.
 		if key, found, err := hub.RuleOfObject(ctx, r.Hub, o.GetName()); err == nil && found {
-			spoke.Enqueue(q, handler.LowPriority, name.String(), key)
+			spoke.Enqueue(q, handler.LowPriority, hub.Request(name.String(), key))
 		}
 		for _, v := range versions {
 			if key, ok := rule.ParseRuleKey(v); ok && rule.Owned(v, r.Render.HubID) {
-				spoke.Enqueue(q, handler.LowPriority, name.String(), key)
+				spoke.Enqueue(q, handler.LowPriority, hub.Request(name.String(), key))
 			}
 		}
 	})
@@ -300,7 +301,7 @@ func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluste
 			})
 		}
 		for _, req := range r.notes.take(namespaceKey{name.String(), versions[0].GetName()}) {
-			spoke.Enqueue(q, 0, name.String(), req.NamespacedName)
+			spoke.Enqueue(q, 0, req)
 		}
 	})
 }

@@ -2,14 +2,10 @@ package distribute
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
@@ -19,29 +15,17 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// source reads a source. It returns nil if there is none.
-func source(ctx context.Context, reader hub.Getter, key types.NamespacedName) (rule.Source, error) {
-	ar := &v1alpha1.AlertRule{}
-	switch err := reader.Get(ctx, key, ar); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading AlertRule %s: %w", key, err)
-	}
-	return ar, nil
-}
-
 // belongs reads the source of an observation, and determines whether it belongs in the cluster. It returns false if
 // that is unknown, or if the source is not accepted: the status shows it, and the last accepted rule stays.
 func (r *Reconciler) belongs(ctx context.Context, o *observation, reader hub.Getter) (known bool, err error) {
-	o.source, err = source(ctx, reader, o.req.NamespacedName)
+	o.source, err = hub.Source(ctx, reader, o.key())
 	if err != nil || o.source == nil || !rule.MaybeEnabled(o.source) {
 		return err == nil, err
 	}
 	if accepted, err := r.accepts(ctx, o.source); err != nil || !accepted {
 		return false, err
 	}
-	if known, err := r.ask(ctx, reader, o.req.Namespace, &o.cluster); err != nil || !known {
+	if known, err := r.ask(ctx, reader, o.key().Namespace, &o.cluster); err != nil || !known {
 		return false, err
 	}
 	o.placed, err = rule.PlacedIn(o.source, o.cluster)
@@ -65,7 +49,7 @@ func (r *Reconciler) ask(ctx context.Context, reader hub.Getter, namespace strin
 	return r.Tenants.Ask(ctx, reader, namespace, c) //nolint:wrapcheck // it says all
 }
 
-// Doomed returns the sources, as namespace/name, whose PrometheusRules are still in a spoke and are to be
+// Doomed returns the sources, as lists name them, whose PrometheusRules are still in a spoke and are to be
 // removed. known is false if the spoke has not been read since the operator started.
 func (r *Reconciler) Doomed(ctx context.Context, name string) (rules []string, known bool) {
 	s := r.Spokes.Spoke(name)
@@ -85,10 +69,9 @@ func (r *Reconciler) Doomed(ctx context.Context, name string) (rules []string, k
 		if !stands {
 			continue
 		}
-		o := &observation{spoke: s, cluster: *cluster}
-		o.req.NamespacedName = key
+		o := &observation{req: hub.Request(name, key), spoke: s, cluster: *cluster}
 		if known, err := r.belongs(ctx, o, r.Hub); err == nil && known && !o.placed {
-			rules = append(rules, key.String())
+			rules = append(rules, key.Listed())
 		}
 	}
 	slices.Sort(rules)
@@ -98,10 +81,10 @@ func (r *Reconciler) Doomed(ctx context.Context, name string) (rules []string, k
 // lane returns where a key waits: with the keys whose PrometheusRules are in the same namespace of the spoke,
 // because an admission webhook that hangs there affects all of them. It reads only caches. If a source is
 // gone, its PrometheusRule has the namespace.
-func (r *Reconciler) lane(ctx context.Context, req mcreconcile.Request) queue.Lane {
+func (r *Reconciler) lane(ctx context.Context, req queue.Request) queue.Lane {
 	in := queue.Lane{Namespace: req.Namespace, Origin: req.Namespace}
 	name := req.ClusterName.String()
-	if src, err := source(ctx, r.Hub, req.NamespacedName); err == nil && src != nil {
+	if src, err := hub.Source(ctx, r.Hub, hub.KeyOf(req)); err == nil && src != nil {
 		c, err := hub.Cluster(ctx, r.Hub, name)
 		if err != nil || c == nil {
 			return in
@@ -114,7 +97,7 @@ func (r *Reconciler) lane(ctx context.Context, req mcreconcile.Request) queue.La
 	}
 	var held monitoringv1.PrometheusRuleList
 	if s := r.Spokes.Spoke(name); s != nil && s.RulesServed &&
-		s.Reader.List(ctx, &held, client.MatchingFields{ruleIndex: req.NamespacedName.String()}) == nil && len(held.Items) > 0 {
+		s.Reader.List(ctx, &held, client.MatchingFields{ruleIndex: hub.KeyOf(req).Listed()}) == nil && len(held.Items) > 0 {
 		in.Namespace = held.Items[0].Namespace
 	}
 	return in

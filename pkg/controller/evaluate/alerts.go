@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
@@ -48,7 +46,7 @@ func (p *Poller) Alerts() []metrics.Alert {
 func (s *spokeState) alerts(c *rule.Cluster) []metrics.Alert {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	active := map[types.NamespacedName]metrics.Alert{}
+	active := map[rule.Key]metrics.Alert{}
 	for i := range c.Evaluators {
 		es := s.evaluators[c.Evaluators[i].String()]
 		if es == nil || !c.Evaluators[i].Chosen || es.outcome == evaluation.NotGranted {

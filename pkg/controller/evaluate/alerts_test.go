@@ -34,7 +34,7 @@ func said(firing, pending int32) evaluation.State {
 	return evaluation.State{Firing: firing, Pending: pending}
 }
 func ruleSaid(name string, is evaluation.State) *ruleState {
-	return &ruleState{State: is, key: types.NamespacedName{Namespace: "shop", Name: name}}
+	return &ruleState{State: is, key: rule.AlertRuleKey("shop", name)}
 }
 func prometheusNamed(name string) v1alpha1.Evaluator {
 	return v1alpha1.Evaluator{Kind: rule.KindPrometheus, Namespace: "monitoring", Name: name, Chosen: true, RuleSelector: &metav1.LabelSelector{}}

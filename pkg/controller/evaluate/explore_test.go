@@ -44,8 +44,11 @@ type exploration struct {
 	heard map[string]map[types.UID]*hearing
 }
 
-// replica is what a replica has loaded, by UID.
-type replica struct{ rules map[types.UID]*loadedRule }
+// replica is what a replica has loaded, by UID. ahead is how far its clock is ahead.
+type replica struct {
+	rules map[types.UID]*loadedRule
+	ahead time.Duration
+}
 
 func (r *replica) load(rules []*monitoringv1.PrometheusRule, health string, firing int) {
 	clear(r.rules)
@@ -149,7 +152,7 @@ func (e *exploration) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	e.listen(name, r)
 	f := &fakeProm{}
 	for _, l := range r.rules {
-		f.rules = append(f.rules, loads(name, l.object, with("health", l.health), firing(l.firing)))
+		f.rules = append(f.rules, loads(name, l.object, with("health", l.health), with("lastEvaluation", time.Now().Add(r.ahead).Format(time.RFC3339Nano)), firing(l.firing)))
 	}
 	f.ServeHTTP(w, req)
 }
@@ -434,6 +437,14 @@ func (e *exploration) replicaReloads(*rapid.T) {
 	e.set(func() { r.load(e.objects, health, firing) })
 }
 
+// clockIsSet sets the clock of a replica, and with it the times of its evaluations.
+func (e *exploration) clockIsSet(*rapid.T) {
+	r, name := e.one()
+	ahead := rapid.SampledFrom([]time.Duration{0, -3 * time.Hour, 3 * time.Hour}).Draw(e.Script.T, "ahead")
+	e.Say("the clock of replica %s is set: it is %v ahead", name, ahead)
+	e.set(func() { r.ahead = ahead })
+}
+
 func (e *exploration) replicaLoses(*rapid.T) {
 	o := e.objects[e.some()]
 	r, name := e.one()
@@ -514,7 +525,7 @@ func TestExplore(t *testing.T) {
 		e := exploreEvaluators(t, s)
 		defer func() { e.stop() }()
 		e.Steps(map[string]func(*rapid.T){
-			"push": e.ruleIsPushed, "edit": e.ruleIsEdited, "delete": e.ruleIsDeleted, "reload": e.replicaReloads, "reloadMore": e.replicaReloads, "lose": e.replicaLoses,
+			"push": e.ruleIsPushed, "edit": e.ruleIsEdited, "delete": e.ruleIsDeleted, "reload": e.replicaReloads, "reloadMore": e.replicaReloads, "lose": e.replicaLoses, "clock": e.clockIsSet,
 			"turn": e.otherAnswers, "fail": e.pollsFail, "away": e.spokeGoesAway, "evaluators": e.evaluatorsChange, "refs": e.personNamesEvaluators,
 			"restart": e.processStarts, "kick": e.isAskedSoon, "time": e.timePasses, "timeMore": e.timePasses, "timeToo": e.timePasses,
 		}, e.broken, func() { e.pass(0) })

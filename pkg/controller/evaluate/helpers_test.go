@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -31,6 +30,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 const hubID = "hub-1"
@@ -270,7 +270,7 @@ func (w *world) holdAll(objects ...*monitoringv1.PrometheusRule) {
 // restart creates a Poller without state.
 func (w *world) restart() {
 	w.Poller = NewPoller(Options{Hub: w.hub, Spokes: w, Render: delivery.Options{HubID: hubID}, Interval: DefaultInterval, Metrics: true})
-	w.News().Listen(func(rules []mcreconcile.Request) {
+	w.News().Listen(func(rules []queue.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, key := range rules {
@@ -318,7 +318,7 @@ func object(n int, expr string) *monitoringv1.PrometheusRule {
 	name := fmt.Sprintf("r%d", n)
 	return &monitoringv1.PrometheusRule{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: rule.ObjectName(hubID, "shop", name), Generation: 1, UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", n)),
+			Namespace: "shop", Name: rule.ObjectName(hubID, rule.AlertRuleKey("shop", name)), Generation: 1, UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", n)),
 			Labels:      map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: hubID},
 			Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: "shop/" + name},
 		},

@@ -34,7 +34,7 @@ func (w *world) held() []string {
 		out = append(out, o.Namespace+"/"+o.Name)
 	}
 	for group, o := range t.groups {
-		if key, _ := rule.ParseRuleKey(o); key.String() != group || t.objects[o.UID] != o {
+		if key, _ := rule.ParseRuleKey(o); key.Listed() != group || t.objects[o.UID] != o {
 			w.Errorf("group %s is of %s/%s", group, o.Namespace, o.Name)
 		}
 	}
@@ -48,7 +48,7 @@ func TestObjectsThatStandForAlertRules(t *testing.T) {
 	t.Parallel()
 	edited := func(change func(o *monitoringv1.PrometheusRule)) *monitoringv1.PrometheusRule {
 		o := object(9, "stray")
-		o.Name, o.Annotations[v1alpha1.AlertRuleAnnotation] = rule.ObjectName(hubID, "shop", "r1"), "shop/r1"
+		o.Name, o.Annotations[v1alpha1.AlertRuleAnnotation] = rule.ObjectName(hubID, rule.AlertRuleKey("shop", "r1")), "shop/r1"
 		o.Spec.Groups[0].Name = "shop/r1"
 		o.CreationTimestamp = metav1.NewTime(time.Unix(1e9, 0))
 		change(o)
@@ -64,10 +64,10 @@ func TestObjectsThatStandForAlertRules(t *testing.T) {
 		"not managed by it":         {edited(func(o *monitoringv1.PrometheusRule) { o.Namespace = "a"; delete(o.Labels, v1alpha1.ManagedByLabel) }), "shop 1"},
 		"a copy elsewhere, older":   {edited(func(o *monitoringv1.PrometheusRule) { o.Namespace, o.CreationTimestamp = "a", metav1.Time{} }), "shop 1"},
 		"taken over elsewhere": {edited(func(o *monitoringv1.PrometheusRule) {
-			o.Namespace, o.Name, o.Annotations[v1alpha1.AdoptedFromAnnotation] = "a", rule.ObjectName("hub-0", "shop", "r1"), "hub-0"
+			o.Namespace, o.Name, o.Annotations[v1alpha1.AdoptedFromAnnotation] = "a", rule.ObjectName("hub-0", rule.AlertRuleKey("shop", "r1")), "hub-0"
 		}), "shop 1"},
 		"taken over": {edited(func(o *monitoringv1.PrometheusRule) {
-			o.Name, o.Annotations[v1alpha1.AdoptedFromAnnotation] = rule.ObjectName("hub-0", "shop", "r1"), "hub-0"
+			o.Name, o.Annotations[v1alpha1.AdoptedFromAnnotation] = rule.ObjectName("hub-0", rule.AlertRuleKey("shop", "r1")), "hub-0"
 		}), "shop 9"},
 		"taken over, as it says alone": {edited(func(o *monitoringv1.PrometheusRule) {
 			o.Name, o.Annotations[v1alpha1.AdoptedFromAnnotation] = "stray", "hub-0"

@@ -12,13 +12,11 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
@@ -87,7 +85,7 @@ type Options struct {
 type Poller struct {
 	Options
 
-	news queue.Feed[[]mcreconcile.Request]
+	news queue.Feed[[]queue.Request]
 
 	mu     sync.Mutex
 	spokes map[string]*spokeState
@@ -99,7 +97,7 @@ func NewPoller(o Options) *Poller {
 }
 
 // News passes on the AlertRules whose evaluation in a spoke changed.
-func (p *Poller) News() *queue.Feed[[]mcreconcile.Request] { return &p.news }
+func (p *Poller) News() *queue.Feed[[]queue.Request] { return &p.news }
 
 // Start implements manager.Runnable. There is nothing to do before a spoke is engaged.
 func (p *Poller) Start(ctx context.Context) error {
@@ -161,7 +159,7 @@ type task struct {
 	cluster *rule.Cluster
 	// evaluators are those of the spoke as last read.
 	evaluators []v1alpha1.Evaluator
-	// objects are the PrometheusRules that stand for AlertRules, by UID. groups are the same objects by the name
+	// objects are the PrometheusRules that stand for sources, by UID. groups are the same objects by the name
 	// of their group.
 	objects map[types.UID]*monitoringv1.PrometheusRule
 	groups  map[string]*monitoringv1.PrometheusRule
@@ -225,33 +223,33 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 	}
 	for key, o := range standing {
 		t.objects[o.UID] = o
-		t.groups[key.String()] = o
+		t.groups[key.NamespacedName().String()] = o
 	}
 	return t, nil
 }
 
-// standing returns the PrometheusRule in a spoke that stands for each AlertRule. Of several, it is the one
-// that distribute keeps: in the AlertRule's namespace, under a former hub's name if it was taken over.
-func (p *Poller) standing(ctx context.Context, reader client.Reader, c rule.Cluster) (map[types.NamespacedName]*monitoringv1.PrometheusRule, error) {
+// standing returns the PrometheusRule in a spoke that stands for each source. Of several, it is the one
+// that distribute keeps: in the source's namespace, under a former hub's name if it was taken over.
+func (p *Poller) standing(ctx context.Context, reader client.Reader, c rule.Cluster) (map[rule.Key]*monitoringv1.PrometheusRule, error) {
 	var list monitoringv1.PrometheusRuleList
 	if err := reader.List(ctx, &list, client.MatchingLabels{v1alpha1.HubLabel: p.Render.HubID}); err != nil {
 		return nil, err //nolint:wrapcheck // it is not told
 	}
-	out := map[types.NamespacedName]*monitoringv1.PrometheusRule{}
+	out := map[rule.Key]*monitoringv1.PrometheusRule{}
 	for i := range list.Items {
 		o := &list.Items[i]
 		key, stands := rule.StandsFor(o, p.Render.HubID)
 		if !stands {
 			continue
 		}
-		ar := &v1alpha1.AlertRule{}
-		switch err := p.Hub.Get(ctx, key, ar); {
-		case apierrors.IsNotFound(err):
-			continue
-		case err != nil:
+		src, err := hub.Source(ctx, p.Hub, key)
+		if err != nil {
 			return nil, err //nolint:wrapcheck // it is not told
 		}
-		namespace := delivery.TargetNamespace(ar, c, p.Render)
+		if src == nil {
+			continue
+		}
+		namespace := delivery.TargetNamespace(src, c, p.Render)
 		if other := out[key]; other == nil || precedes(o, other, namespace, key) {
 			out[key] = o
 		}
@@ -259,8 +257,8 @@ func (p *Poller) standing(ctx context.Context, reader client.Reader, c rule.Clus
 	return out, nil
 }
 
-// precedes reports which of two objects that stand for an AlertRule is kept.
-func precedes(a, b *monitoringv1.PrometheusRule, namespace string, key types.NamespacedName) bool {
+// precedes reports which of two objects that stand for a source is kept.
+func precedes(a, b *monitoringv1.PrometheusRule, namespace string, key rule.Key) bool {
 	for _, has := range []func(o *monitoringv1.PrometheusRule) bool{
 		func(o *monitoringv1.PrometheusRule) bool { return o.Namespace == namespace },
 		func(o *monitoringv1.PrometheusRule) bool { _, adopted := rule.AdoptedName(o, key); return adopted },

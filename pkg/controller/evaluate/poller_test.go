@@ -388,7 +388,7 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 			t.Errorf("with %d of them, it is %+v", n, is)
 		}
 	}
-	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonTooLarge+": Prometheus monitoring/k: the rules in the answer that Rulefleet wrote: ")
+	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonTooLarge+": Prometheus monitoring/k: Rulefleet's own rules in the answer: ")
 	if got := w.shows()[v1alpha1.ConditionEvaluating]; !strings.Contains(got, " bytes; the limit is 50,331,648; check that the Service or the address leads to a Prometheus") {
 		t.Errorf("it names no value and limit: %s", got)
 	}

@@ -66,7 +66,7 @@ type needs struct {
 	generation int64
 	of         [][]string
 	metrics    map[string]string // the name of each selector's metric, and of each such name
-	key        types.NamespacedName
+	key        rule.Key
 	missing    []string
 	checked    bool // whether the result is known
 }

@@ -13,14 +13,14 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // spokeState is the state of one spoke.
@@ -34,8 +34,8 @@ type spokeState struct {
 	mu         sync.Mutex
 	evaluators map[string]*evaluatorState // by String
 	series     series
-	// changed are the AlertRules whose evaluation changed. shown means that the state of an evaluator changed.
-	changed map[types.NamespacedName]bool
+	// changed are the sources whose evaluation changed. shown means that the state of an evaluator changed.
+	changed map[rule.Key]bool
 	shown   bool
 }
 
@@ -62,9 +62,9 @@ type evaluatorState struct {
 type ruleState struct {
 	evaluation.State
 
-	key        types.NamespacedName // its AlertRule
-	generation int64                // of the PrometheusRule that was compared
-	since      time.Time            // when it was first found not to be evaluated yet
+	key        rule.Key  // of its source
+	generation int64     // of the PrometheusRule that was compared
+	since      time.Time // when it was first found not to be evaluated yet
 	// proven means that a poll found it evaluated, misses is the number of consecutive polls since then that did
 	// not. first means that no poll did, including the first one since the operator started.
 	proven, first bool
@@ -82,7 +82,7 @@ func (p *Poller) state(name string) *spokeState {
 	if s == nil {
 		s = &spokeState{
 			kick: make(chan struct{}, 1), polling: make(chan struct{}, 1), parsing: rate.NewLimiter(parsingRate, parsingBurst),
-			evaluators: map[string]*evaluatorState{}, changed: map[types.NamespacedName]bool{},
+			evaluators: map[string]*evaluatorState{}, changed: map[rule.Key]bool{},
 		}
 		s.series.known = map[string]*presence{}
 		p.spokes[name] = s
@@ -170,7 +170,7 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 		out.rules[o.UID] = r
 	})
 	if err == nil && held > maxAnswer {
-		err = evaluator.NewTooMuch("the rules in the answer that Rulefleet wrote", int64(held), maxAnswer, "bytes", "check that the Service or the address leads to a Prometheus")
+		err = evaluator.NewTooMuch("Rulefleet's own rules in the answer", int64(held), maxAnswer, "bytes", "check that the Service or the address leads to a Prometheus")
 	}
 	if err == nil && own == 0 {
 		err = t.strangers(e, others)
@@ -329,7 +329,7 @@ func (s *spokeState) news(t *task) {
 }
 
 // changedKey marks a rule as changed. It ignores an empty key.
-func (s *spokeState) changedKey(key types.NamespacedName) {
+func (s *spokeState) changedKey(key rule.Key) {
 	if key.Name != "" {
 		s.changed[key] = true
 	}
@@ -431,11 +431,9 @@ func rawHash(r *evaluator.Rule, confined string) uint64 {
 // tell reports the changes of a poll, without a lock.
 func (p *Poller) tell(t *task, s *spokeState) {
 	s.mu.Lock()
-	rules := make([]mcreconcile.Request, 0, len(s.changed)) // in random order, so that each can be first
+	rules := make([]queue.Request, 0, len(s.changed)) // in random order, so that each can be first
 	for key := range s.changed {
-		req := mcreconcile.Request{ClusterName: multicluster.ClusterName(t.name)}
-		req.NamespacedName = key
-		rules = append(rules, req)
+		rules = append(rules, hub.Request(t.name, key))
 	}
 	shown := s.shown
 	clear(s.changed)

@@ -52,12 +52,21 @@ func (w *Writes[K]) Begin(key K) {
 
 // Wrote records that key was created or updated, with the resourceVersion of the answer.
 func (w *Writes[K]) Wrote(key K, resourceVersion string) {
-	w.end(key, write{version: resourceVersion})
+	w.end(key, write{version: bounded(resourceVersion)})
 }
 
 // Deleted records that key was deleted at this resourceVersion.
 func (w *Writes[K]) Deleted(key K, resourceVersion string) {
-	w.end(key, write{version: resourceVersion, deleted: true})
+	w.end(key, write{version: bounded(resourceVersion), deleted: true})
+}
+
+// bounded returns a version that can be kept: spokes send them, and that of an API server has up to 20 digits. Any other is
+// one that can't be compared.
+func bounded(resourceVersion string) string {
+	if len(resourceVersion) > 64 {
+		return ""
+	}
+	return resourceVersion
 }
 
 // Failed records that the write failed, or that there is nothing to wait for.
@@ -93,7 +102,7 @@ func (w *Writes[K]) Seen(key K, resourceVersion string) {
 	case !ok:
 	case n.until.IsZero():
 		// Events of one object arrive in order, so the last one is the latest.
-		n.seen = resourceVersion
+		n.seen = bounded(resourceVersion)
 		w.pending[key] = n
 	case n.shownBy(resourceVersion):
 		delete(w.pending, key)

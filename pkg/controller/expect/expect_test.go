@@ -84,6 +84,27 @@ func TestWrites(t *testing.T) {
 	}
 }
 
+// Spokes send versions. One that is longer than any of an API server is not kept.
+func TestLongVersions(t *testing.T) {
+	long := strings.Repeat("1", 65)
+	for name, do := range map[string]func(w *Writes[string]){
+		"written": func(w *Writes[string]) { w.Wrote("k", long) },
+		"deleted": func(w *Writes[string]) { w.Deleted("k", long) },
+		"seen":    func(w *Writes[string]) { w.Begin("k"); w.Seen("k", long) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := New[string](testclock.NewFakePassiveClock(time.Unix(0, 0)))
+			do(w)
+			if is := w.pending["k"]; is.version != "" || is.seen != "" {
+				t.Errorf("kept: %+v", is)
+			}
+			if w.Pending("k") == 0 {
+				t.Error("nothing is pending")
+			}
+		})
+	}
+}
+
 // A write is overdue if it was answered and the cache has not shown it in time.
 func TestOverdue(t *testing.T) {
 	for name, tc := range map[string]struct {

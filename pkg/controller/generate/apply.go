@@ -20,6 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -128,10 +129,10 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 	count(ctx)
 	source := ar.Spec.WorkloadRef
 	workload := types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}
-	r.Propagation.RuleMade(string(source.Cluster), workload, hub.Key(ar))
+	r.Propagation.RuleMade(string(source.Cluster), workload, rule.KeyOf(ar))
 	err := r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	if err != nil || (existing != nil && existing.Generation == u.GetGeneration()) {
-		r.Propagation.RuleNotMade(hub.Key(ar)) // spokes do not see it
+		r.Propagation.RuleNotMade(rule.KeyOf(ar)) // spokes do not see it
 	}
 	if err != nil {
 		r.writes.Failed(hub.Key(ar))
@@ -180,6 +181,7 @@ func (r *Reconciler) failed(ctx context.Context, ar, existing *v1alpha1.AlertRul
 				existing.Labels[v1alpha1.TemplateLabel], v1alpha1.ResetFieldsAnnotation, err), spoke.MaxNote))
 		return r.Intervals.Of(refusalRetry), nil
 	}
+	r.Contests.Refused(write, err)
 	if err := r.remakeNamespace(ctx, err); err != nil {
 		return 0, err
 	}

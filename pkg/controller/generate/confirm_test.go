@@ -14,12 +14,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // server is a spoke's API server with an answer to everything.
@@ -165,7 +166,7 @@ func TestEmptyList(t *testing.T) {
 			}}
 			fails, held := 0, 0
 			for n := range 60 {
-				req := mcreconcile.Request{ClusterName: "spoke"}
+				req := queue.Request{Kind: rule.DeploymentKind, ClusterName: "spoke"}
 				req.Namespace, req.Name = "shop", fmt.Sprintf("web-%d", n)
 				result, err := p.Reconcile(t.Context(), req)
 				switch {

@@ -12,11 +12,12 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 func object(ar *v1alpha1.AlertRule) contest.Object {
-	return contest.Object{Spoke: string(ar.Spec.WorkloadRef.Cluster), Kind: "AlertRule", NamespacedName: hub.Key(ar)}
+	return contest.Object{Spoke: string(ar.Spec.WorkloadRef.Cluster), Kind: v1alpha1.AlertRuleKind, NamespacedName: hub.Key(ar)}
 }
 
 // writing, removing and resetting are the writes of an AlertRule as the contest package sees them. The
@@ -29,16 +30,16 @@ func writing(ar, existing *v1alpha1.AlertRule, fields map[string]any) contest.Wr
 	if err != nil { // strings, numbers, lists and maps of them can't fail
 		panic(fmt.Sprintf("generate: digest of AlertRule %s: %v", hub.Key(ar), err))
 	}
-	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: string(data), Gone: existing == nil}
+	return contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: string(data), Gone: existing == nil}
 }
 
 func removing(ar *v1alpha1.AlertRule) contest.Write {
-	return contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: contest.Absent}
+	return contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: contest.Absent}
 }
 
 // resetting removes the request to reset fields from an AlertRule. A GitOps tool may set it again.
 func resetting(ar *v1alpha1.AlertRule) contest.Write {
-	write := contest.Write{Object: object(ar), Rule: hub.Key(ar), Meant: ar.Annotations[v1alpha1.ResetFieldsAnnotation]}
+	write := contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: ar.Annotations[v1alpha1.ResetFieldsAnnotation]}
 	write.Annotation = v1alpha1.ResetFieldsAnnotation
 	return write
 }

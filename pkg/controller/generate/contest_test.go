@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
@@ -28,6 +28,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -43,7 +44,7 @@ type contested struct {
 	patches  int
 	deletes  int
 	shown    []string // spokes
-	changed  []types.NamespacedName
+	changed  []rule.Key
 }
 
 // Spoke, Spokes and ChangedSoon implement Spokes.
@@ -95,7 +96,7 @@ func newContestedOn(t *testing.T, server client.WithWatch) *contested {
 	})
 	c.Reconciler = NewReconciler(Options{
 		Hub: server, Namespace: "rulefleet-generated", Brake: brake.New(c.clock, 10*time.Minute), Spokes: c, Recorder: c.recorder,
-		Contests: contest.New(c.clock, 0), Changed: func(key types.NamespacedName) { c.changed = append(c.changed, key) },
+		Contests: contest.New(c.clock, 0), Changed: func(key rule.Key) { c.changed = append(c.changed, key) },
 	})
 	for _, o := range []client.Object{
 		&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke"}},
@@ -156,7 +157,7 @@ func (c *contested) pass(d time.Duration) { c.clock.SetTime(c.clock.Now().Add(d)
 // wantShown checks what is shown of the contest.
 func (c *contested) wantShown(words ...string) {
 	c.Helper()
-	message, _ := c.Contests.OfRule("AlertRule", hub.Key(made()), "")
+	message, _ := c.Contests.OfRule("AlertRule", rule.KeyOf(made()), "")
 	spokes, _ := c.Contests.InSpoke("spoke")
 	for _, s := range words {
 		if !strings.Contains(message, s) || !strings.Contains(spokes, s) {
@@ -166,7 +167,7 @@ func (c *contested) wantShown(words ...string) {
 	if len(words) == 0 && message+spokes != "" {
 		c.Errorf("the rule shows %q, and the spoke %q", message, spokes)
 	}
-	if told := len(c.shown) == 1 && c.shown[0] == "spoke" && len(c.changed) == 1 && c.changed[0] == hub.Key(made()); told != (len(words) > 0) {
+	if told := len(c.shown) == 1 && c.shown[0] == "spoke" && len(c.changed) == 1 && c.changed[0] == rule.KeyOf(made()); told != (len(words) > 0) {
 		c.Errorf("told that %v and %v changed", c.shown, c.changed)
 	}
 }
@@ -194,6 +195,29 @@ func TestContest(t *testing.T) {
 			if message, _ := c.Contests.InSpoke("spoke"); message != "" {
 				c.Errorf("the spoke still shows %q", message)
 			}
+		},
+		"lost with its kind": func(c *contested) {
+			c.apply(1, 0)
+			for range 2 { // while its CustomResourceDefinition is being deleted, an apply creates it
+				if err := c.Hub.Delete(c.Context(), made()); err != nil {
+					c.Fatal(err)
+				}
+				c.seen()
+				ar := made()
+				if _, _, _, err := c.Reconciler.apply(c.Context(), deploymentWeb(), map[string]*v1alpha1.AlertRule{ar.Name: ar}); err != nil {
+					c.Fatal(err)
+				}
+			}
+			c.refuse = apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", v1alpha1.GroupVersion.WithResource("alertrules").GroupResource(), made().Name, "404 page not found", 0, true)
+			c.pass(time.Second)
+			c.seen()
+			ar := made()
+			if _, _, _, err := c.Reconciler.apply(c.Context(), deploymentWeb(), map[string]*v1alpha1.AlertRule{ar.Name: ar}); err == nil {
+				c.Error("there was no error")
+			}
+			c.refuse, c.shown, c.changed = nil, nil, nil
+			c.wantShown()
+			c.apply(1, 0)
 		},
 		"an edit that wins": func(c *contested) {
 			c.apply(1, 0)
@@ -324,7 +348,7 @@ func TestContest(t *testing.T) {
 			}
 		},
 		"made again": func(c *contested) {
-			req := mcreconcile.Request{ClusterName: "spoke"}
+			req := queue.Request{Kind: rule.DeploymentKind, ClusterName: "spoke"}
 			req.Namespace, req.Name = "shop", "web"
 			prune := func(deletes int, want time.Duration) {
 				c.Helper()
@@ -375,7 +399,7 @@ func TestNoContestWithFinalizers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wait, err := c.prune(t.Context(), mcreconcile.Request{ClusterName: "spoke"}, unfounded)
+		wait, err := c.prune(t.Context(), queue.Request{Kind: rule.DeploymentKind, ClusterName: "spoke"}, unfounded)
 		if err != nil || wait != 0 || c.deletes != max(1-i, 0) {
 			t.Errorf("time %d: deleted %d times, again after %v, %v", i+1, c.deletes, wait, err)
 		}

@@ -156,7 +156,7 @@ func (e *exploration) start(p *model.Process) {
 	}
 	only := &emptied{one: spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}}
 	r := NewReconciler(Options{
-		Hub: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e, p: p}, Guard: hub.Guard{Kinds: hub.NewKinds(e.Hub, nil, hub.RecordKeys{}, clock.RealClock{}, nil)},
+		Hub: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e, p: p}, Guard: hub.Guard{Kinds: e.Kinds()},
 		Witness: hub.NewWitness(), Brake: e.Hold(p, brake.Generate), Spokes: &spokeOf{emptied: only, p: p}, Recorder: model.NoEvents{},
 		Contests: contest.New(clock.RealClock{}, 0), Namespace: exploredNamespace, Validator: exploredValidator,
 	})

@@ -20,15 +20,16 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -147,8 +148,8 @@ func (s *scene) reconcile(r *Reconciler) reconcile.Result {
 	return result
 }
 
-func (s *scene) request() mcreconcile.Request {
-	req := mcreconcile.Request{ClusterName: eu}
+func (s *scene) request() queue.Request {
+	req := queue.Request{Kind: rule.DeploymentKind, ClusterName: eu}
 	req.NamespacedName = types.NamespacedName{Namespace: s.name, Name: "web"}
 	return req
 }

@@ -35,7 +35,6 @@ type pace struct {
 
 	mu     sync.Mutex
 	spokes map[string]*pacedSpoke
-	seed   maphash.Seed
 }
 
 type pacedSpoke struct {
@@ -71,15 +70,13 @@ func (p *pace) spokeLocked(name string) *pacedSpoke {
 	return s
 }
 
+// seed is that of all digests of this process.
+var seed = maphash.MakeSeed()
+
 // digest is a digest of everything that a spoke contributes to a Deployment's AlertRules.
-func (p *pace) digest(w *templating.Workload) uint64 {
-	p.mu.Lock()
-	if p.seed == (maphash.Seed{}) {
-		p.seed = maphash.MakeSeed()
-	}
+func digest(w *templating.Workload) uint64 {
 	var h maphash.Hash
-	h.SetSeed(p.seed)
-	p.mu.Unlock()
+	h.SetSeed(seed)
 	if w != nil {
 		_, _ = fmt.Fprintf(&h, "%q%q%q", w.Labels, w.Annotations, w.NamespaceLabels)
 	}

@@ -99,11 +99,10 @@ func TestPaceCostsNothing(t *testing.T) {
 
 // The digest covers exactly what a spoke contributes.
 func TestDigestOfAWorkload(t *testing.T) {
-	p := &pace{}
 	base := func() *templating.Workload {
 		return &templating.Workload{Labels: map[string]string{"a": "b c:d", "e": "f"}, Annotations: map[string]string{"x": "y"}, NamespaceLabels: map[string]string{"n": "m"}}
 	}
-	was := p.digest(base())
+	was := digest(base())
 	for name, tc := range map[string]struct {
 		change func(w *templating.Workload)
 		same   bool
@@ -120,12 +119,12 @@ func TestDigestOfAWorkload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := base()
 			tc.change(w)
-			if got := p.digest(w) == was; got != tc.same {
+			if got := digest(w) == was; got != tc.same {
 				t.Errorf("the same: %v", got)
 			}
 		})
 	}
-	if p.digest(nil) == was {
+	if digest(nil) == was {
 		t.Error("one that is gone is as one that is there")
 	}
 }

@@ -15,12 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // measured returns the measured latency of Deployments' changes, in seconds.
@@ -74,7 +75,7 @@ func TestPropagation(t *testing.T) {
 			later := func() { clock.SetTime(clock.Now().Add(time.Second)) }
 			p := metrics.NewPropagation(clock)
 			r := NewReconciler(Options{Hub: c, Namespace: "rulefleet-generated", Propagation: p})
-			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]())
+			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[queue.Request]())
 			defer queue.ShutDown()
 
 			d := spoke.DeploymentMetadata()
@@ -97,9 +98,9 @@ func TestPropagation(t *testing.T) {
 				}
 			}
 			p.DeploymentDone("spoke", hub.Key(d))
-			p.RuleChanged(ar.SourceKind(), hub.Key(ar), []string{"spoke"})
+			p.RuleChanged(rule.KeyOf(ar), []string{"spoke"})
 			later()
-			p.Applied("spoke", hub.Key(ar), func(time.Time) bool { return false })
+			p.Applied("spoke", rule.KeyOf(ar), func(time.Time) bool { return false })
 			if got := measured(t) - before; got != tc.want {
 				t.Errorf("%v s are measured, want %v", got, tc.want)
 			}

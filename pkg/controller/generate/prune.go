@@ -4,15 +4,14 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // doomed is an AlertRule to delete.
@@ -33,21 +32,21 @@ type ground struct {
 
 // prune deletes the doomed AlertRules of a Deployment that the brake does not hold. It must be called without
 // doomed AlertRules as well, to withdraw earlier ones. It returns when to check again, or 0.
-func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules []doomed) (time.Duration, error) {
+func (r *Reconciler) prune(ctx context.Context, req queue.Request, rules []doomed) (time.Duration, error) {
 	cluster := req.ClusterName.String()
 	q := brake.Question{
-		Hop: brake.Generate, Spoke: cluster, Owner: req.NamespacedName,
-		Holds: func() (sets.Set[types.NamespacedName], error) {
+		Hop: brake.Generate, Spoke: cluster, Owner: hub.KeyOf(req),
+		Holds: func() (sets.Set[rule.Key], error) {
 			all, err := hub.GeneratedOn(ctx, r.Hub, cluster)
-			keys := sets.New[types.NamespacedName]()
+			keys := sets.New[rule.Key]()
 			for i := range all {
-				keys.Insert(hub.Key(&all[i]))
+				keys.Insert(rule.KeyOf(&all[i]))
 			}
 			return keys, err
 		},
 	}
 	for _, d := range rules {
-		q.Deletions = append(q.Deletions, brake.Deletion{Key: hub.Key(d.rule), Suspect: d.suspect})
+		q.Deletions = append(q.Deletions, brake.Deletion{Key: rule.KeyOf(d.rule), Suspect: d.suspect})
 	}
 	answer, err := r.Brake.Ask(q)
 	if err != nil {
@@ -55,7 +54,7 @@ func (r *Reconciler) prune(ctx context.Context, req mcreconcile.Request, rules [
 	}
 	wait := answer.Wait
 	for _, d := range rules {
-		key := hub.Key(d.rule)
+		key := rule.KeyOf(d.rule)
 		if answer.Held.Has(key) {
 			continue
 		}

@@ -16,13 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // pruning is a hub with AlertRules of a spoke's Deployments web-0 and so on.
@@ -83,7 +84,7 @@ func guarded(reader client.Reader) hub.Guard {
 // prune prunes the AlertRules of Deployment n, or withdraws their deletion.
 func (p *pruning) prune(n int, lost bool) (time.Duration, error) {
 	p.Helper()
-	req := mcreconcile.Request{ClusterName: "spoke"}
+	req := queue.Request{Kind: rule.DeploymentKind, ClusterName: "spoke"}
 	req.Namespace, req.Name = "shop", fmt.Sprintf("web-%d", n)
 	existing, err := hub.GeneratedFor(p.Context(), p.Hub, "spoke", req.Namespace, req.Name)
 	if err != nil {
@@ -194,10 +195,10 @@ func TestPruneVouches(t *testing.T) {
 			}
 			held := 0
 			for n := range 40 {
-				key := types.NamespacedName{Namespace: "rulefleet-generated", Name: fmt.Sprintf("down-%d", n)}
+				key := rule.AlertRuleKey("rulefleet-generated", fmt.Sprintf("down-%d", n))
 				answer, err := p.Brake.Ask(brake.Question{
 					Hop: brake.Distribute, Spoke: "spoke", Owner: key, Deletions: []brake.Deletion{{Key: key}},
-					Holds: func() (sets.Set[types.NamespacedName], error) { return nil, nil },
+					Holds: func() (sets.Set[rule.Key], error) { return nil, nil },
 				})
 				if err != nil {
 					t.Fatal(err)

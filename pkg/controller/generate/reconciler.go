@@ -18,7 +18,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
@@ -27,9 +26,11 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // namespaceLag is when to check again for a Deployment's namespace, because the two arrive by separate
@@ -71,7 +72,7 @@ type Options struct {
 	// Contests slows down writes that another client reverts; nil means one for this Reconciler only.
 	Contests *contest.Writes
 	// Changed is called when an AlertRule's status has to be updated; it may be nil.
-	Changed func(alertRule types.NamespacedName)
+	Changed func(rule.Key)
 	// Intervals scales the retry intervals.
 	Intervals interval.Scale
 	// Propagation measures the latency of changes; it may be nil.
@@ -135,7 +136,7 @@ func applied(unseen, waits time.Duration) bool {
 }
 
 // Reconcile reconciles the AlertRules of one Deployment.
-func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 	s := r.Spokes.Spoke(req.ClusterName.String())
 	if s == nil {
 		return reconcile.Result{}, nil // engaging it enqueues all its keys again
@@ -150,12 +151,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if !ready {
 		return reconcile.Result{RequeueAfter: namespaceLag}, nil
 	}
-	digest := r.pace.digest(workload)
-	if wait := r.pace.wait(s.Name, req.NamespacedName, digest); wait > 0 {
+	input := digest(workload)
+	if wait := r.pace.wait(s.Name, req.NamespacedName, input); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	ctx, writes := counting(ctx)
-	defer func() { r.pace.wrote(s.Name, req.NamespacedName, digest, *writes) }()
+	defer func() { r.pace.wrote(s.Name, req.NamespacedName, input, *writes) }()
 	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, req.Namespace, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -16,12 +16,12 @@ import (
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 	mcsource "sigs.k8s.io/multicluster-runtime/pkg/source"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
@@ -34,7 +34,7 @@ const recent = 5 * time.Minute
 func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Provider) error {
 	onHub, notInSpokes := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithProviderClusters(false)
 	content := predicate.Or(hub.Edited, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
-	c, err := mcbuilder.ControllerManagedBy(mgr).
+	c, err := mcbuilder.TypedControllerManagedBy[queue.Request](mgr).
 		Named("generate").
 		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, onHub, notInSpokes, mcbuilder.WithPredicates(content)).
 		Watches(&v1alpha1.AlertRuleTemplate{}, r.onTemplate, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Edited)).
@@ -46,8 +46,8 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	if err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
 	}
-	deployments := mcsource.Kind[client.Object](spoke.DeploymentMetadata(), r.onDeployment, read)
-	namespaces := mcsource.Kind[client.Object](spoke.NamespaceMetadata(), r.onNamespace, predicate.LabelChangedPredicate{})
+	deployments := mcsource.TypedKind[client.Object, queue.Request](spoke.DeploymentMetadata(), r.onDeployment, read)
+	namespaces := mcsource.TypedKind[client.Object, queue.Request](spoke.NamespaceMetadata(), r.onNamespace, predicate.LabelChangedPredicate{})
 	if err := spoke.Watch(mgr, c, deployments, namespaces, spoke.Engaged(r.replay)); err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
 	}
@@ -55,7 +55,7 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 }
 
 // lane returns where a key waits: with the Deployments of the same namespace. It has no namespace of the hub.
-func lane(req mcreconcile.Request) queue.Lane { return queue.Lane{Namespace: req.Namespace} }
+func lane(req queue.Request) queue.Lane { return queue.Lane{Namespace: req.Namespace} }
 
 // read passes updates of the labels and annotations of a Deployment, which are all that templates read. Its
 // status changes frequently.
@@ -79,11 +79,15 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 		enqueueWorkload(q, &rules[i])
 	}
 	for _, workload := range r.quota.waiting(name) { // they may be gone and have no AlertRule
-		spoke.Enqueue(q, handler.LowPriority, name, workload)
+		enqueue(q, handler.LowPriority, name, workload)
 	}
 	for _, workload := range r.Brake.Owners(brake.Generate, name) { // their AlertRules may be gone
-		spoke.Enqueue(q, handler.LowPriority, name, workload)
+		spoke.Enqueue(q, handler.LowPriority, hub.Request(name, workload))
 	}
+}
+
+func enqueue(q spoke.WorkQueue, priority int, name string, workload types.NamespacedName) {
+	spoke.Enqueue(q, priority, hub.Request(name, rule.Key{Kind: rule.DeploymentKind, Namespace: workload.Namespace, Name: workload.Name}))
 }
 
 func (r *Reconciler) onDeployment(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
@@ -94,7 +98,7 @@ func (r *Reconciler) onDeployment(name multicluster.ClusterName, _ cluster.Clust
 		} else {
 			r.Propagation.DeploymentChanged(name.String(), hub.Key(versions[0]))
 		}
-		spoke.Enqueue(q, priority, name.String(), hub.Key(versions[0]))
+		enqueue(q, priority, name.String(), hub.Key(versions[0]))
 	})
 }
 
@@ -121,7 +125,7 @@ func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spok
 			}
 		}
 	}
-	return handler.TypedFuncs[client.Object, mcreconcile.Request]{
+	return handler.TypedFuncs[client.Object, queue.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[client.Object], q spoke.WorkQueue) {
 			r.count(e.Object)
 			seen(q, e.Object)
@@ -150,7 +154,7 @@ func (r *Reconciler) discount(q spoke.WorkQueue, o client.Object) {
 	}
 	name := string(ar.Spec.WorkloadRef.Cluster)
 	if workload, found := r.quota.drop(name, hub.Key(ar)); found {
-		spoke.Enqueue(q, handler.LowPriority, name, workload)
+		enqueue(q, handler.LowPriority, name, workload)
 	}
 }
 
@@ -188,12 +192,12 @@ func (r *Reconciler) enqueueDeployments(ctx context.Context, q spoke.WorkQueue, 
 		return 0 // the spoke was disengaged; engaging it enqueues all its keys
 	}
 	for i := range list.Items {
-		spoke.Enqueue(q, handler.LowPriority, name, hub.Key(&list.Items[i]))
+		enqueue(q, handler.LowPriority, name, hub.Key(&list.Items[i]))
 	}
 	return len(list.Items)
 }
 
 func enqueueWorkload(q spoke.WorkQueue, ar *v1alpha1.AlertRule) {
 	w := ar.Spec.WorkloadRef
-	spoke.Enqueue(q, handler.LowPriority, string(w.Cluster), types.NamespacedName{Namespace: string(w.Namespace), Name: w.Name})
+	enqueue(q, handler.LowPriority, string(w.Cluster), types.NamespacedName{Namespace: string(w.Namespace), Name: w.Name})
 }

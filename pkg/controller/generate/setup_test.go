@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // A changed namespace has its Deployments enqueued, unless the spoke's namespaces change all the time: then it waits for
@@ -25,7 +25,7 @@ func TestOnNamespace(t *testing.T) {
 		inSpoke.WithObjects(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}})
 	}
 	r := NewReconciler(Options{Spokes: &emptied{one: spoke.Spoke{Name: "s", Reader: inSpoke.Build()}}})
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]())
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[queue.Request]())
 	defer queue.ShutDown()
 	change := func() int {
 		before, after := spoke.NamespaceMetadata(), spoke.NamespaceMetadata()

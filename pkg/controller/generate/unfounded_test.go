@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
@@ -23,6 +22,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // losing is a hub's API server, on which an AlertRule of Deployment web may no longer be required. The
@@ -342,18 +342,18 @@ func TestUnfoundedByWhatIsRemembered(t *testing.T) {
 // Rules that are held for a spoke are reconciled when it is engaged again.
 func TestReplayOfWhatIsHeld(t *testing.T) {
 	p := newPruning(t, 0)
-	owner := types.NamespacedName{Namespace: "shop", Name: "web"}
+	owner := rule.Key{Kind: rule.DeploymentKind, Namespace: "shop", Name: "web"}
 	q := brake.Question{Hop: brake.Generate, Spoke: "spoke", Owner: owner, Deletions: []brake.Deletion{{Key: owner, Suspect: true}}}
 	if _, err := p.Brake.Ask(q); err != nil {
 		t.Fatal(err)
 	}
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]())
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[queue.Request]())
 	defer queue.ShutDown()
 	p.replay(t.Context(), "spoke", queue)
 	if queue.Len() != 1 {
 		t.Fatalf("%d keys are enqueued", queue.Len())
 	}
-	if req, _ := queue.Get(); req.NamespacedName != owner || req.ClusterName != "spoke" {
+	if req, _ := queue.Get(); req != hub.Request("spoke", owner) {
 		t.Errorf("enqueued is %v", req)
 	}
 }

@@ -3,12 +3,14 @@ package hub
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // Kind is one of the operator's kinds.
@@ -18,15 +20,20 @@ type Kind struct {
 
 // The kinds whose absence causes deletions.
 var (
-	AlertRules         = Kind{kind: "AlertRule", crd: "alertrules." + v1alpha1.Group}
+	AlertRules         = Kind{kind: v1alpha1.AlertRuleKind, crd: "alertrules." + v1alpha1.Group}
 	AlertRuleTemplates = Kind{kind: "AlertRuleTemplate", crd: "alertruletemplates." + v1alpha1.Group}
 	SpokeClusters      = Kind{kind: "SpokeCluster", crd: "spokeclusters." + v1alpha1.Group}
 
 	kinds = []Kind{AlertRules, AlertRuleTemplates, SpokeClusters}
 )
 
-// object returns an empty object of a kind.
-func (k Kind) object() client.Object {
+// KindOf returns the kind of a source.
+func KindOf(key rule.Key) Kind {
+	return kinds[slices.IndexFunc(kinds, func(k Kind) bool { return k.kind == key.Kind })]
+}
+
+// Object returns an empty object of a kind.
+func (k Kind) Object() client.Object {
 	switch k {
 	case AlertRules:
 		return &v1alpha1.AlertRule{}
@@ -61,7 +68,7 @@ type Guard struct {
 // this one before that has survived a loss of the whole kind; then the absence may be due to an incomplete
 // backup.
 func (g Guard) Gone(ctx context.Context, reader Getter, k Kind, key client.ObjectKey) (gone bool, defined Defined, err error) {
-	switch err := reader.Get(ctx, key, k.object()); {
+	switch err := reader.Get(ctx, key, k.Object()); {
 	case err == nil:
 		return false, Defined{}, nil
 	case !apierrors.IsNotFound(err):

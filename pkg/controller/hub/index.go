@@ -6,14 +6,18 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 const (
@@ -38,7 +42,7 @@ func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID, gener
 	}
 	for field, fn := range map[string]client.IndexerFunc{
 		objectIndex: func(o client.Object) []string {
-			return []string{rule.ObjectName(hubID, o.GetNamespace(), o.GetName())}
+			return []string{rule.ObjectName(hubID, rule.KeyOf(o.(rule.Source)))}
 		},
 		placementIndex: placementKeys,
 		workloadIndex:  generated(workloadKeys),
@@ -148,9 +152,9 @@ func RulesOn(ctx context.Context, reader client.Reader, cluster rule.Cluster) ([
 	return out, nil
 }
 
-// RuleOfObject returns the AlertRule whose PrometheusRules have a name, whatever their labels and annotations
+// RuleOfObject returns the source whose PrometheusRules have a name, whatever their labels and annotations
 // say, because people can change those but not the name.
-func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key types.NamespacedName, found bool, err error) {
+func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key rule.Key, found bool, err error) {
 	var list v1alpha1.AlertRuleList
 	if err := reader.List(ctx, &list, client.MatchingFields{objectIndex: name}); err != nil {
 		return key, false, fmt.Errorf("finding the AlertRule of PrometheusRule %s: %w", name, err)
@@ -158,7 +162,19 @@ func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key t
 	if len(list.Items) == 0 {
 		return key, false, nil
 	}
-	return Key(&list.Items[0]), true, nil
+	return rule.KeyOf(&list.Items[0]), true, nil
+}
+
+// Source reads a source. It returns nil if there is none.
+func Source(ctx context.Context, reader Getter, key rule.Key) (rule.Source, error) {
+	o := KindOf(key).Object()
+	switch err := reader.Get(ctx, key.NamespacedName(), o); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", key, err)
+	}
+	return o.(rule.Source), nil
 }
 
 // Cluster returns a spoke as placement sees it, or nil if there is no such SpokeCluster.
@@ -200,6 +216,16 @@ func WithEvaluators(c *rule.Cluster, list []v1alpha1.Evaluator, whyNot string) {
 		c.Evaluators = append(c.Evaluators, rule.EvaluatorOf(&list[i]))
 	}
 	evaluation.ApplyRefs(c.Evaluators, c.EvaluatorRefs)
+}
+
+// Request returns the key of an object, for a spoke, in the queue of a controller. KeyOf is the reverse.
+func Request(spoke string, key rule.Key) queue.Request {
+	return queue.Request{Request: reconcile.Request{NamespacedName: key.NamespacedName()}, Kind: key.Kind, ClusterName: multicluster.ClusterName(spoke)}
+}
+
+// KeyOf returns the key of the object that a key in a queue is about.
+func KeyOf(req queue.Request) rule.Key {
+	return rule.Key{Kind: req.Kind, Namespace: req.Namespace, Name: req.Name}
 }
 
 // Key returns an object's namespace and name.

@@ -161,12 +161,12 @@ func TestRuleOfObject(t *testing.T) {
 	reader := cache(t, alertRule("a", named("s")), alertRule("b", named("s")))
 	for name, tc := range map[string]struct {
 		object string
-		want   types.NamespacedName
+		want   rule.Key
 		found  bool
 	}{
-		"a rule's":                {object: rule.ObjectName("hub", "ns", "a"), want: types.NamespacedName{Namespace: "ns", Name: "a"}, found: true},
-		"another rule's":          {object: rule.ObjectName("hub", "ns", "b"), want: types.NamespacedName{Namespace: "ns", Name: "b"}, found: true},
-		"a rule's of another hub": {object: rule.ObjectName("other", "ns", "a")},
+		"a rule's":                {object: rule.ObjectName("hub", rule.AlertRuleKey("ns", "a")), want: rule.AlertRuleKey("ns", "a"), found: true},
+		"another rule's":          {object: rule.ObjectName("hub", rule.AlertRuleKey("ns", "b")), want: rule.AlertRuleKey("ns", "b"), found: true},
+		"a rule's of another hub": {object: rule.ObjectName("other", rule.AlertRuleKey("ns", "a"))},
 		"somebody's":              {object: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -32,8 +31,8 @@ type Places struct {
 
 // space is a namespace.
 type space struct {
-	held    map[string]bool
-	waiting map[string]metav1.Time // when it was created
+	held    map[rule.Key]bool
+	waiting map[rule.Key]metav1.Time // when it was created
 }
 
 // NewPlaces returns Places with a limit for each namespace except the exempt ones; 0 means no limit. reader is the
@@ -50,11 +49,11 @@ func (p *Places) Waits(ctx context.Context, source rule.Source) (*rule.Invalid, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, err := p.of(ctx, source.GetNamespace())
-	if err != nil || s.held[source.GetName()] {
+	if err != nil || s.held[rule.KeyOf(source)] {
 		return nil, err
 	}
 	// One without an event may be gone by now, so it gets no place here.
-	if _, waits := s.waiting[source.GetName()]; !waits && (had(source) || len(s.held) < p.limit) {
+	if _, waits := s.waiting[rule.KeyOf(source)]; !waits && (had(source) || len(s.held) < p.limit) {
 		return nil, nil
 	}
 	return &rule.Invalid{
@@ -78,7 +77,7 @@ func (p *Places) Saw(ctx context.Context, source rule.Source) error {
 }
 
 // Gone frees the place of an AlertRule that was deleted, and returns the one that gets it.
-func (p *Places) Gone(key types.NamespacedName) (next types.NamespacedName, found bool) {
+func (p *Places) Gone(key rule.Key) (next rule.Key, found bool) {
 	if !p.limits(key.Namespace) {
 		return next, false
 	}
@@ -88,8 +87,8 @@ func (p *Places) Gone(key types.NamespacedName) (next types.NamespacedName, foun
 	if s == nil {
 		return next, false
 	}
-	delete(s.held, key.Name)
-	delete(s.waiting, key.Name)
+	delete(s.held, key)
+	delete(s.waiting, key)
 	if len(s.held)+len(s.waiting) == 0 {
 		delete(p.spaces, key.Namespace)
 		return next, false
@@ -97,15 +96,14 @@ func (p *Places) Gone(key types.NamespacedName) (next types.NamespacedName, foun
 	if len(s.held) >= p.limit || len(s.waiting) == 0 {
 		return next, false
 	}
-	name := ""
 	for other, created := range s.waiting {
-		if name == "" || older(created, other, s.waiting[name], name) < 0 {
-			name = other
+		if next.Name == "" || older(created, other.Name, s.waiting[next], next.Name) < 0 {
+			next = other
 		}
 	}
-	delete(s.waiting, name)
-	s.held[name] = true
-	return types.NamespacedName{Namespace: key.Namespace, Name: name}, true
+	delete(s.waiting, next)
+	s.held[next] = true
+	return next, true
 }
 
 func (p *Places) limits(namespace string) bool {
@@ -122,7 +120,7 @@ func (p *Places) of(ctx context.Context, namespace string) (*space, error) {
 	if err := p.reader.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("counting the AlertRules of namespace %s: %w", namespace, err)
 	}
-	s := &space{held: map[string]bool{}, waiting: map[string]metav1.Time{}}
+	s := &space{held: map[rule.Key]bool{}, waiting: map[rule.Key]metav1.Time{}}
 	p.spaces[namespace] = s
 	slices.SortFunc(list.Items, func(a, b v1alpha1.AlertRule) int {
 		return older(a.CreationTimestamp, a.Name, b.CreationTimestamp, b.Name)
@@ -138,15 +136,15 @@ func (p *Places) of(ctx context.Context, namespace string) (*space, error) {
 }
 
 func (p *Places) assign(s *space, source rule.Source) {
-	name := source.GetName()
-	if _, waits := s.waiting[name]; waits || s.held[name] {
+	key := rule.KeyOf(source)
+	if _, waits := s.waiting[key]; waits || s.held[key] {
 		return
 	}
 	if had(source) || len(s.held) < p.limit {
-		s.held[name] = true
+		s.held[key] = true
 		return
 	}
-	s.waiting[name] = source.GetCreationTimestamp()
+	s.waiting[key] = source.GetCreationTimestamp()
 }
 
 // had reports whether a source had a place when its status was written last.

@@ -7,11 +7,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // places is a hub with Places for two AlertRules in each namespace.
@@ -62,7 +62,7 @@ func (p *places) goes(namespace, name, next string) {
 	if err := p.hub.Delete(p.Context(), &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}); err != nil {
 		p.Fatal(err)
 	}
-	if got, found := p.Gone(types.NamespacedName{Namespace: namespace, Name: name}); got.Name != next || found != (next != "") {
+	if got, found := p.Gone(rule.AlertRuleKey(namespace, name)); got.Name != next || found != (next != "") {
 		p.Errorf("after %s, %v is next, want %s", name, got, next)
 	}
 }
@@ -173,4 +173,26 @@ func TestPlacesWithoutLimit(t *testing.T) {
 	p.wait("shop")
 	p.Places = nil
 	p.wait("shop")
+}
+
+// pack is a source of another kind than AlertRule.
+type pack struct{ *v1alpha1.AlertRule }
+
+// SourceKind implements rule.Source.
+func (pack) SourceKind() string { return "RulePack" }
+
+// Sources of two kinds with one name do not share a place.
+func TestPlacesOfKinds(t *testing.T) {
+	p := newPlaces(t, 1)
+	p.comes("shop", "a")
+	other := pack{&v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}}}
+	if err := p.Saw(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if waits, err := p.Waits(t.Context(), other); waits == nil || err != nil {
+		t.Errorf("it has a place: %v, %v", waits, err)
+	}
+	if next, found := p.Gone(rule.AlertRuleKey("shop", "a")); next != rule.KeyOf(other) || !found {
+		t.Errorf("next is %v, %v", next, found)
+	}
 }

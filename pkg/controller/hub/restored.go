@@ -68,18 +68,21 @@ func (k *Kinds) ownGap() gap {
 	return gap{former.Add(leader.RenewDeadline).UTC().Truncate(time.Second), acquired.UTC().Truncate(time.Second)}
 }
 
+// Times are the earliest and the latest time at which an object may have been created.
+type Times struct{ Earliest, Latest time.Time }
+
 // Undone reports whether objects in a spoke, created at these times, may have been made from objects that a restore of
 // the hub's etcd has changed or removed. That is the case for objects from before a restore that a manager noticed. It
 // is also the case for objects from a time without a leader: a leader of which this hub has no record made them.
-func (k *Kinds) Undone(ctx context.Context, made ...time.Time) (bool, error) {
+func (k *Kinds) Undone(ctx context.Context, made ...Times) (bool, error) {
 	p, err := k.recallPast(ctx)
 	if err != nil {
 		return false, err
 	}
 	gaps := append(slices.Clone(p.gaps), k.ownGap())
-	return slices.ContainsFunc(made, func(t time.Time) bool {
-		return !p.restored.IsZero() && !t.After(p.restored) ||
-			slices.ContainsFunc(gaps, func(g gap) bool { return t.After(g.from) && t.Before(g.to) })
+	return slices.ContainsFunc(made, func(t Times) bool {
+		return !p.restored.IsZero() && !t.Earliest.After(p.restored) ||
+			slices.ContainsFunc(gaps, func(g gap) bool { return t.Latest.After(g.from) && t.Earliest.Before(g.to) })
 	}), nil
 }
 

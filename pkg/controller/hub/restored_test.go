@@ -15,7 +15,11 @@ import (
 // undone asks about objects in a spoke.
 func (r *recorded) undone(k *Kinds, made ...time.Time) bool {
 	r.t.Helper()
-	undone, err := k.Undone(r.t.Context(), made...)
+	var times []Times
+	for _, t := range made {
+		times = append(times, Times{t, t})
+	}
+	undone, err := k.Undone(r.t.Context(), times...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -80,6 +84,9 @@ func TestRestoreByTheLease(t *testing.T) {
 			}
 			if got := r.undone(k, tc.made); got != tc.want {
 				t.Errorf("got %v", got)
+			}
+			if got, err := k.Undone(t.Context(), Times{at(-time.Hour), tc.made}); err != nil || got != (tc.made.After(at(leader.RenewDeadline)) && !tc.unknown) {
+				t.Errorf("of an object that may be older, it says %v, %v", got, err)
 			}
 			if err := k.recordGap(t.Context()); err != nil {
 				t.Fatal(err)

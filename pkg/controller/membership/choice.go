@@ -27,8 +27,6 @@ func (r *Reconciler) choose(ctx context.Context, name, identity string, before s
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
-	defer cancel()
 	var list []v1alpha1.Evaluator
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if sc, err = r.spokeCluster(ctx, name); err != nil {
@@ -89,6 +87,8 @@ func (r *Reconciler) record(ctx context.Context, sc *v1alpha1.SpokeCluster, list
 	if len(sc.Spec.EvaluatorRefs) > 0 || evaluation.SameChoice(next.Status.Evaluators, sc.Status.Evaluators) && isAmbiguous(next) == isAmbiguous(sc) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
 	if err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(sc, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("recording the chosen evaluators in SpokeCluster %s: %w", sc.Name, err)
 	}

@@ -178,7 +178,7 @@ func maxRulesReached(spoke string, limit int32, lacking int, crowded string) str
 	const stay = "Existing AlertRules stay. To generate fewer, narrow the templates"
 	switch {
 	case crowded != "":
-		return fmt.Sprintf("namespace %s has used up its share of spec.maxRules (%d); the rest is kept for other namespaces. %s, or raise the chart value spokeLimits.namespaceShare",
+		return fmt.Sprintf("namespace %s has used up its share of spec.maxRules (%d); the rest is kept for other namespaces. %s. To allow more for one namespace, raise the chart value spokeLimits.namespaceShare",
 			crowded, limit, stay)
 	case limit >= highestMaxRules:
 		return fmt.Sprintf("spec.maxRules (%d, the maximum) is reached. %s", limit, stay)

@@ -21,6 +21,7 @@ type known struct {
 	conditions  unique.Handle[conditions]
 	// written is the count of lives before the input of the last status that was written was read.
 	written *int64
+	paced   paced
 }
 
 // conditions are the outcomes of those in counted.

@@ -7,10 +7,10 @@ import (
 	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
@@ -25,7 +25,7 @@ func TestRules(t *testing.T) {
 		{Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonConflict},
 		{Type: "Other", Status: "True", Reason: "Other"},
 	}
-	key := func(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
+	key := func(name string) rule.Key { return rule.AlertRuleKey("", name) }
 	store := func(name string, desired int32, conditions []metav1.Condition, rows ...v1alpha1.ClusterStatus) {
 		status := v1alpha1.AlertRuleStatus{Clusters: rows, Conditions: conditions}
 		if others := desired - int32(len(rows)); others > 0 {
@@ -62,7 +62,7 @@ func BenchmarkRulesOnManySpokes(b *testing.B) {
 		status.Clusters = append(status.Clusters, v1alpha1.ClusterStatus{Name: v1alpha1.ClusterName(fmt.Sprint("s", i)), Phase: v1alpha1.PhaseEvaluating})
 	}
 	for i := range 1000 {
-		r.memories.Store(types.NamespacedName{Namespace: "rulefleet-system", Name: fmt.Sprint(i)}, newKnown("", &status, nil))
+		r.memories.Store(rule.AlertRuleKey("rulefleet-system", fmt.Sprint(i)), newKnown("", &status, nil))
 	}
 	for b.Loop() {
 		r.Rules()
@@ -77,7 +77,7 @@ func BenchmarkRules(b *testing.B) {
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: v1alpha1.ReasonAllApplied}},
 	}
 	for i := range 100_000 {
-		r.memories.Store(types.NamespacedName{Namespace: "generated", Name: fmt.Sprint(i)}, newKnown("", &status, nil))
+		r.memories.Store(rule.AlertRuleKey("generated", fmt.Sprint(i)), newKnown("", &status, nil))
 	}
 	for b.Loop() {
 		r.Rules()

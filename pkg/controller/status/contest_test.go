@@ -7,15 +7,14 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // TestContested has another client on the hub that reverts the operator's writes of an AlertRule.
@@ -28,10 +27,10 @@ func TestContested(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
 	r := newReconciler(c)
 	r.Contests = contest.New(clock, 0)
-	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
+	r.Board.Report(rule.KeyOf(ar), ar.UID, applied("a"))
 	expect := func(what, reason, words string, again time.Duration) {
 		t.Helper()
-		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})
+		result, err := r.Reconcile(t.Context(), rule.KeyOf(ar))
 		must(t, err)
 		must(t, c.Get(t.Context(), hub.Key(ar), ar))
 		ready := apimeta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionReady)
@@ -39,8 +38,8 @@ func TestContested(t *testing.T) {
 			t.Errorf("%s: Ready is %+v, to be looked at again after %v; want %s, %q, %v", what, ready, result.RequeueAfter, reason, words, again)
 		}
 	}
-	write := contest.Write{Object: contest.Object{Spoke: "a", Kind: "AlertRule", NamespacedName: hub.Key(ar)}, Rule: hub.Key(ar), Meant: "x"}
-	inSpoke := contest.Write{Object: contest.Object{Spoke: "a", Kind: "PrometheusRule", NamespacedName: hub.Key(ar)}, Rule: hub.Key(ar), Meant: "x"}
+	write := contest.Write{Object: contest.Object{Spoke: "a", Kind: "AlertRule", NamespacedName: hub.Key(ar)}, Rule: rule.KeyOf(ar), Meant: "x"}
+	inSpoke := contest.Write{Object: contest.Object{Spoke: "a", Kind: "PrometheusRule", NamespacedName: hub.Key(ar)}, Rule: rule.KeyOf(ar), Meant: "x"}
 	for range 2 {
 		for _, w := range []contest.Write{write, inSpoke} {
 			r.Contests.Ask(w)
@@ -58,10 +57,10 @@ func TestContested(t *testing.T) {
 }
 
 func TestNotify(t *testing.T) {
-	b, told := NewBoard(), 0
-	b.Notify(hub.Key(alertRule("a"))) // nobody listens yet
-	b.news.Listen(func(types.NamespacedName) { told++ })
-	b.Notify(hub.Key(alertRule("a")))
+	b, told := newBoard(), 0
+	b.Notify(rule.KeyOf(alertRule("a"))) // nobody listens yet
+	b.news.Listen(func(rule.Key) { told++ })
+	b.Notify(rule.KeyOf(alertRule("a")))
 	if told != 1 {
 		t.Errorf("told %d times", told)
 	}

@@ -16,10 +16,8 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
@@ -27,6 +25,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
+	spokequeue "github.com/rulefleet/rulefleet/pkg/spoke/queue"
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
@@ -52,12 +51,11 @@ type exploration struct {
 type explorer struct {
 	*model.Process
 
-	e        *exploration
-	rules    *Reconciler
-	spokes   *spokes
-	failures *Failures
-	onSpoke  handler.EventHandler
-	queue    queue
+	e       *exploration
+	rules   *Reconciler
+	spokes  *spokes
+	onSpoke eventHandler
+	queue   queue
 }
 
 // ruleQueue is the queue of AlertRules.
@@ -68,8 +66,8 @@ type ruleQueue struct {
 }
 
 // AddAfter implements queue.
-func (q *ruleQueue) AddAfter(req reconcile.Request, after time.Duration) {
-	q.of.AddAfter(mcreconcile.Request{Request: req}, after)
+func (q *ruleQueue) AddAfter(key rule.Key, after time.Duration) {
+	q.of.AddAfter(hub.Request("", key), after)
 }
 
 // aboutSpokes marks the keys of the reconciler of SpokeClusters. Keys with another cluster are those of verdicts.
@@ -132,16 +130,16 @@ func (e *exploration) start(p *model.Process) {
 	if err := hub.SetupIndexes(ctx, p.OnHub, "hub", "generated"); err != nil {
 		e.Fatal(err)
 	}
-	board := NewBoard()
-	x := &explorer{Process: p, e: e, failures: NewFailures(board, 0, 10, func(string) {}), queue: &ruleQueue{of: p.Queue}}
+	board := newBoard()
+	x := &explorer{Process: p, e: e, queue: &ruleQueue{of: p.Queue}}
 	x.rules = &Reconciler{
-		Client: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e}, Board: board, Failures: x.failures, Recorder: model.NoEvents{},
+		Client: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e}, Board: board, Recorder: model.NoEvents{},
 		Validator: validation.New(validate), Contests: contest.New(clock.RealClock{}, 0),
 	}
-	board.news.Listen(func(key client.ObjectKey) { x.queue.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
+	board.news.Listen(func(key rule.Key) { x.queue.AddAfter(key, debounce) })
 	x.rules.rules.Store(&x.queue)
 	x.onSpoke = x.rules.onSpokeCluster()
-	x.spokes = &spokes{reader: p.OnHub, damper: &x.rules.damper, failures: x.failures, notify: x.rules.onShown}
+	x.spokes = &spokes{reader: p.OnHub, damper: &x.rules.damper, board: board, notify: x.rules.onShown}
 	p.SawOnHub, p.SawInSpoke, p.Begins, p.Reconcile = x.saw, func(model.Change) {}, func() {}, x.reconcile
 	p.Engaged = func() {}
 	e.leader = x
@@ -172,7 +170,7 @@ func of(sc *v1alpha1.SpokeCluster) string { return "of/" + string(sc.UID) }
 // saw handles an event as the controllers do.
 func (x *explorer) saw(c model.Change) {
 	ctx := context.Background()
-	h := handler.EventHandler(later{})
+	h := eventHandler(later{})
 	if c.Kind == "SpokeCluster" {
 		h = x.onSpoke
 	} else if c.Kind != "AlertRule" {
@@ -195,7 +193,7 @@ func (x *explorer) saw(c model.Change) {
 			x.judge(name, c.NamespacedName)
 		}
 	case c.Kind == "SpokeCluster":
-		x.Queue.Add(mcreconcile.Request{ClusterName: aboutSpokes, Request: reconcile.Request{NamespacedName: c.NamespacedName}})
+		x.Queue.Add(spokequeue.Request{ClusterName: aboutSpokes, Request: reconcile.Request{NamespacedName: c.NamespacedName}})
 		if edited || c.New == nil || x.e.connected(c.Old) != x.e.connected(c.New) { // it is engaged again
 			x.judgeAll(c.Name)
 		}
@@ -204,7 +202,7 @@ func (x *explorer) saw(c model.Change) {
 
 // judge enqueues the verdict on a rule in a spoke.
 func (x *explorer) judge(spoke string, key types.NamespacedName) {
-	x.Queue.Add(mcreconcile.Request{ClusterName: multicluster.ClusterName(spoke), Request: reconcile.Request{NamespacedName: key}})
+	x.Queue.Add(hub.Request(spoke, rule.AlertRuleKey(key.Namespace, key.Name)))
 }
 
 func (x *explorer) judgeAll(spoke string) {
@@ -213,10 +211,10 @@ func (x *explorer) judgeAll(spoke string) {
 	}
 }
 
-func (x *explorer) reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+func (x *explorer) reconcile(ctx context.Context, req spokequeue.Request) (reconcile.Result, error) {
 	switch req.ClusterName {
 	case "":
-		return x.rules.Reconcile(ctx, req.Request)
+		return x.rules.Reconcile(ctx, hub.KeyOf(req))
 	case aboutSpokes:
 		return x.spokes.Reconcile(ctx, req.Request)
 	}
@@ -224,7 +222,7 @@ func (x *explorer) reconcile(ctx context.Context, req mcreconcile.Request) (reco
 }
 
 // report stands for package distribute: it reports what a spoke says about a rule, as long as it answers.
-func (x *explorer) report(ctx context.Context, req mcreconcile.Request) error {
+func (x *explorer) report(ctx context.Context, req spokequeue.Request) error {
 	sc, ar := &v1alpha1.SpokeCluster{}, &v1alpha1.AlertRule{}
 	name := req.ClusterName.String()
 	err := x.OnHub.Get(ctx, client.ObjectKey{Name: name}, sc)
@@ -237,11 +235,11 @@ func (x *explorer) report(ctx context.Context, req mcreconcile.Request) error {
 	}
 	switch placed, err := rule.PlacedIn(ar, rule.Cluster{Name: sc.Name, Labels: sc.Labels}); {
 	case ar.Name == "", err == nil && !placed:
-		x.failures.Forget(req.NamespacedName, name)
+		x.rules.Board.Forget(hub.KeyOf(req), name)
 	case err == nil && x.rules.Validator.Validate(ar) == nil:
 		row := x.e.row(sc, ar)
 		x.e.said[[2]types.UID{sc.UID, ar.UID}] = true
-		x.failures.Report(req.NamespacedName, ar.UID, row)
+		x.rules.Board.Report(hub.KeyOf(req), ar.UID, row)
 	}
 	return nil
 }
@@ -440,7 +438,22 @@ func (e *exploration) spokeSaysSomethingElse(*rapid.T) {
 	e.says[sc.UID][key] = exploredRows[what]
 	for _, p := range []*model.Process{e.Leader, e.Former} {
 		if p != nil {
-			p.Queue.Add(mcreconcile.Request{ClusterName: multicluster.ClusterName(sc.Name), Request: reconcile.Request{NamespacedName: key}})
+			p.Queue.Add(hub.Request(sc.Name, rule.AlertRuleKey(key.Namespace, key.Name)))
+		}
+	}
+}
+
+// clockIsSet makes the times at which spokes went down or came back look earlier or later, as when the clock of the
+// process that wrote them was wrong.
+func (e *exploration) clockIsSet(*rapid.T) {
+	by := rapid.SampledFrom([]time.Duration{-24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour}).Draw(e.T, "by")
+	e.Say("the times of outages are %v later", by)
+	e.Budget.Edits++
+	for _, o := range e.Hub.Objects("SpokeCluster") {
+		sc := o.DeepCopyObject().(*v1alpha1.SpokeCluster)
+		if c := apimeta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); c != nil {
+			c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Add(by))
+			_, _ = e.Hub.UpdateStatus(sc)
 		}
 	}
 }
@@ -469,7 +482,7 @@ func TestExplore(t *testing.T) {
 		e.Run(map[string]func(*rapid.T){
 			"apply": e.personAppliesARule, "delete": e.personDeletesARule, "replace": e.clusterIsReplaced,
 			"downOrUp": e.spokeGoesDownOrUp, "flap": e.spokeFlaps, "say": e.spokeSaysSomethingElse, "sayMore": e.spokeSaysSomethingElse,
-			"otherWrites": e.otherWritesAStatus,
+			"otherWrites": e.otherWritesAStatus, "outageTimes": e.clockIsSet,
 		}, e.connect, e.check)
 	})
 }

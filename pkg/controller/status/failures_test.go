@@ -9,15 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // told records the spokes whose message changed.
 type told struct {
 	*testing.T
-	*Failures
+	*Board
 
 	mu   sync.Mutex
 	news []string
@@ -27,7 +26,7 @@ func withFailures(t *testing.T, fn func(t *told)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := &told{T: t}
-		h.Failures = NewFailures(NewBoard(), 0, 10, func(spoke string) {
+		h.Board = NewBoard(0, 10, func(spoke string) {
 			h.Failing(spoke) // would never return if the lock were held
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -59,7 +58,7 @@ func (h *told) report(spoke, name, reason, message string) {
 	if reason == "" {
 		phase = v1alpha1.PhaseApplied
 	}
-	h.Report(types.NamespacedName{Namespace: "shop", Name: name}, "", v1alpha1.ClusterStatus{
+	h.Report(rule.AlertRuleKey("shop", name), "", v1alpha1.ClusterStatus{
 		Name: v1alpha1.ClusterName(spoke), Phase: phase, Reason: reason, Message: message,
 	})
 }
@@ -81,7 +80,7 @@ func (h *told) want(spoke string, known bool, parts ...string) {
 // Rules that could not be removed are reported, also if their AlertRules are gone.
 func TestFailuresToRemove(t *testing.T) {
 	withFailures(t, func(h *told) {
-		key := types.NamespacedName{Namespace: "shop", Name: "web"}
+		key := rule.AlertRuleKey("shop", "web")
 		left := v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonRejected, Message: "still there"}
 		h.Leftover(key, left)
 		h.wait(failuresInterval, "a")
@@ -107,9 +106,9 @@ func TestFailuresToRemove(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	withFailures(t, func(h *told) {
-		key := types.NamespacedName{Namespace: "shop", Name: "web"}
+		key := rule.AlertRuleKey("shop", "web")
 		h.report("a", "web", v1alpha1.ReasonNamespaceMissing, "no namespace")
-		if rows := h.board.rows(key, ""); len(rows) != 1 {
+		if rows := h.rows(key, ""); len(rows) != 1 {
 			t.Errorf("the board has %v", rows)
 		}
 		h.report("a", "api", v1alpha1.ReasonQuotaExceeded, "no room")
@@ -140,9 +139,9 @@ func TestFailures(t *testing.T) {
 
 		// It recovers when the rules' verdicts change or the rules are gone.
 		for n := range 50 {
-			h.drop(types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("more-%d", n)}, "")
+			h.drop(rule.AlertRuleKey("shop", fmt.Sprintf("more-%d", n)), "")
 		}
-		h.Forget(types.NamespacedName{Namespace: "shop", Name: "api"}, "a")
+		h.Forget(rule.AlertRuleKey("shop", "api"), "a")
 		h.report("a", "db", "", "")
 		h.wait(failuresInterval, "a")
 		h.want("a", true, "1 rule is", "AlertRule shop/web (NamespaceMissing): other words")
@@ -165,7 +164,7 @@ func TestFailureReasons(t *testing.T) {
 		}
 		h.wait(failuresInterval, "a")
 		h.want("a", true)
-		h.Report(types.NamespacedName{Namespace: "shop", Name: "web"}, "", v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonSuspended})
+		h.Report(rule.AlertRuleKey("shop", "web"), "", v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonSuspended})
 		h.wait(time.Minute)
 		for _, reason := range []string{v1alpha1.ReasonMutated, v1alpha1.ReasonConflict, v1alpha1.ReasonError, v1alpha1.ReasonInvalidSpec} {
 			h.report("a", strings.ToLower(reason), reason, "x")
@@ -214,7 +213,7 @@ func TestFailuresOfASpokeThatIsGone(t *testing.T) {
 		was := h.spokes["a"]
 		h.forgetSpoke("a")
 		h.look("a", was) // its timer went off meanwhile
-		h.drop(types.NamespacedName{Namespace: "shop", Name: "web"}, "")
+		h.drop(rule.AlertRuleKey("shop", "web"), "")
 		h.wait(time.Hour)
 		if len(h.spokes) > 0 {
 			t.Errorf("left: %v", h.spokes)

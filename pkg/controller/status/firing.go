@@ -1,11 +1,9 @@
 package status
 
 import (
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
@@ -20,15 +18,8 @@ const (
 	firingBurst = 100
 )
 
-// firing limits writes that only change the number of firing alerts, or report that an unchanged rule is
-// loading or evaluated again. The zero value is ready to use.
-type firing struct {
-	mu      sync.Mutex
-	rules   map[types.NamespacedName]paced
-	limiter *rate.Limiter
-}
-
-// paced is the state of a rule.
+// paced limits the writes of a rule that only change the number of firing alerts, or report that it is loading or
+// evaluated again although it was not changed.
 type paced struct {
 	lost bool      // it was reported as loading
 	last time.Time // of the last of these writes
@@ -37,32 +28,23 @@ type paced struct {
 
 // hold returns how long a write of a rule has to wait because of this kind of change. Zero means that it may
 // be made now, and counts it. The first report that a rule is evaluated does not wait.
-func (f *firing) hold(key types.NamespacedName, change rollup.Change, now time.Time, interval time.Duration) (left time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.rules == nil {
-		f.rules, f.limiter = map[types.NamespacedName]paced{}, rate.NewLimiter(firingRate, firingBurst)
-	}
-	r := f.rules[key]
+func (r *paced) hold(fleet *rate.Limiter, change rollup.Change, now time.Time, interval time.Duration) (left time.Duration) {
 	if change == rollup.ChangeOther || change == rollup.ChangeFound && !r.lost {
 		r.lost = false
-	} else if left = r.wait(f.limiter, now, interval); left == 0 && change != rollup.ChangeFiring {
+	} else if left = r.wait(fleet, now, interval); left == 0 && change != rollup.ChangeFiring {
 		r.lost = change == rollup.ChangeLost
-	}
-	if f.rules[key] = r; r == (paced{}) {
-		delete(f.rules, key)
 	}
 	return left
 }
 
 // wait returns how long the next such write of a rule has to wait for the interval. Zero means that it may be
 // made now, and counts it. When many rules wait, each gets a turn, and loses it if unused.
-func (r *paced) wait(limiter *rate.Limiter, now time.Time, interval time.Duration) time.Duration {
+func (r *paced) wait(fleet *rate.Limiter, now time.Time, interval time.Duration) time.Duration {
 	if left := interval - now.Sub(r.last); left > 0 && !r.last.IsZero() {
 		return left
 	}
 	if r.turn.IsZero() || now.Sub(r.turn) > interval {
-		r.turn = now.Add(limiter.ReserveN(now, 1).DelayFrom(now))
+		r.turn = now.Add(fleet.ReserveN(now, 1).DelayFrom(now))
 	}
 	if left := r.turn.Sub(now); left > 0 {
 		return left
@@ -72,18 +54,8 @@ func (r *paced) wait(limiter *rate.Limiter, now time.Time, interval time.Duratio
 }
 
 // written records when a write was complete, which hold counted at a time: a slow hub does not get two in a row.
-func (f *firing) written(key types.NamespacedName, counted, now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if r := f.rules[key]; r.last.Equal(counted) {
+func (r *paced) written(counted, now time.Time) {
+	if r.last.Equal(counted) {
 		r.last = now
-		f.rules[key] = r
 	}
-}
-
-// forget drops a rule that is gone or was not written.
-func (f *firing) forget(key types.NamespacedName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.rules, key)
 }

@@ -1,11 +1,8 @@
 package status
 
 import (
-	"fmt"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
@@ -15,7 +12,7 @@ import (
 func TestFiringStorm(t *testing.T) {
 	t.Parallel()
 	const rules, seconds = 1000, 300
-	var f firing
+	fleet, all := newBoard().firing, [rules]paced{}
 	begun := time.Unix(1e9, 0)
 	due, last, writes := map[int]time.Time{}, map[int]time.Time{}, 0
 	retries := 0
@@ -26,7 +23,7 @@ func TestFiringStorm(t *testing.T) {
 			if now.Before(due[i]) {
 				continue
 			}
-			wait := f.hold(types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}, rollup.ChangeFiring, now, firingInterval)
+			wait := all[i].hold(fleet, rollup.ChangeFiring, now, firingInterval)
 			if wait > 0 {
 				if wait > rules/firingRate*time.Second {
 					t.Fatalf("a rule waits for %v", wait)
@@ -58,24 +55,20 @@ func TestFiringStorm(t *testing.T) {
 	t.Logf("%d rules that change all the time: %d writes and %d retries in %d s", rules, writes, retries, seconds)
 }
 
-func TestFiringForgets(t *testing.T) {
+func TestFiringInterval(t *testing.T) {
 	t.Parallel()
-	var f firing
-	now, key := time.Unix(1e9, 0), types.NamespacedName{Namespace: "shop", Name: "a"}
-	if f.hold(key, rollup.ChangeFiring, now, firingInterval) != 0 || f.hold(key, rollup.ChangeFiring, now.Add(time.Second), firingInterval) != firingInterval-time.Second {
+	var r paced
+	fleet, now := newBoard().firing, time.Unix(1e9, 0)
+	if r.hold(fleet, rollup.ChangeFiring, now, firingInterval) != 0 || r.hold(fleet, rollup.ChangeFiring, now.Add(time.Second), firingInterval) != firingInterval-time.Second {
 		t.Error("a rule does not wait")
 	}
-	if f.hold(key, rollup.ChangeFiring, now.Add(firingInterval), firingInterval) != 0 {
+	if r.hold(fleet, rollup.ChangeFiring, now.Add(firingInterval), firingInterval) != 0 {
 		t.Error("a rule waits for too long")
 	}
-	f.written(key, now.Add(firingInterval), now.Add(firingInterval+2*time.Second)) // it took 2 s
-	f.written(key, now, now.Add(2*firingInterval))                                 // one that was not counted
-	if f.hold(key, rollup.ChangeFiring, now.Add(2*firingInterval), firingInterval) != 2*time.Second {
+	r.written(now.Add(firingInterval), now.Add(firingInterval+2*time.Second)) // it took 2 s
+	r.written(now, now.Add(2*firingInterval))                                 // one that was not counted
+	if r.hold(fleet, rollup.ChangeFiring, now.Add(2*firingInterval), firingInterval) != 2*time.Second {
 		t.Error("the interval does not begin at the end of a write")
-	}
-	f.forget(key)
-	if len(f.rules) != 0 || f.hold(key, rollup.ChangeFiring, now.Add(firingInterval), firingInterval) != 0 {
-		t.Error("what was not written counts")
 	}
 }
 
@@ -102,16 +95,12 @@ func TestProofIsHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var f firing
-			begun, key := time.Unix(1e9, 0), types.NamespacedName{Namespace: "shop", Name: "a"}
+			var r paced
+			fleet, begun := newBoard().firing, time.Unix(1e9, 0)
 			for i, n := range steps {
-				if got := f.hold(key, n.change, begun.Add(n.at), firingInterval); got != n.want {
+				if got := r.hold(fleet, n.change, begun.Add(n.at), firingInterval); got != n.want {
 					t.Errorf("step %d, after %v: it waits for %v, and not for %v", i, n.at, got, n.want)
 				}
-			}
-			f.forget(key)
-			if len(f.rules) > 0 {
-				t.Error("it is not forgotten")
 			}
 		})
 	}
@@ -120,10 +109,10 @@ func TestProofIsHeld(t *testing.T) {
 // A Prometheus that loses all rules and has them again must not load the hub either.
 func TestProofStorm(t *testing.T) {
 	t.Parallel()
-	var f firing
-	begun, writes := time.Unix(1e9, 0), 0
-	for i := range 5000 {
-		if f.hold(types.NamespacedName{Name: fmt.Sprint(i)}, rollup.ChangeLost, begun, firingInterval) == 0 {
+	fleet, begun, writes := newBoard().firing, time.Unix(1e9, 0), 0
+	for range 5000 {
+		var r paced
+		if r.hold(fleet, rollup.ChangeLost, begun, firingInterval) == 0 {
 			writes++
 		}
 	}

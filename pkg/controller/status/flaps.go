@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -12,8 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
+// The Board limits how often a spoke changes the rows of rules back and forth, for example by the labels of a namespace,
+// because each change is a write on the hub. The states of a rule on its way, and changes of the rule, are not limited.
+// Of a row that waits, only the newest version is reported. The namespaces of the spoke take turns, so that one that
+// changes all the time delays the rows of no other.
 const (
 	// freeReturns is how often a row may return to a former state within flapMemory before that is limited: a
 	// Prometheus is restarted, or a namespace is labeled by mistake.
@@ -25,39 +29,10 @@ const (
 	flapRetry = time.Second
 )
 
-// flaps limits how often a spoke changes the rows of rules back and forth, for example by the labels of a namespace,
-// because each change is a write on the hub. The states of a rule on its way, and changes of the rule, are not limited.
-// Of a row that waits, only the newest version is reported. The namespaces of the spoke take turns, so that one that
-// changes all the time delays the rows of no other.
-type flaps struct {
-	// rate is the number of such changes per second and spoke.
-	rate int
-	// release reports a row that has waited. It is called with the lock, so that a newer row is reported after it, and
-	// returns at once.
-	release func(types.NamespacedName, types.UID, v1alpha1.ClusterStatus)
-
-	mu     sync.Mutex
-	spokes map[string]*flapping
-}
-
-// flapping is one spoke.
-type flapping struct {
-	bucket *rate.Limiter
-	rows   map[types.NamespacedName]*flappingRow
-	timer  *time.Timer // nil unless rows wait
-	// turn counts the rows that waited and were released. last is the turn of each namespace that still has rows that
-	// wait.
-	turn int
-	last map[string]int
-}
-
-// flappingRow is the history of a row in one generation of its rule.
-type flappingRow struct {
-	of         types.UID // of the AlertRule
-	generation int64
-	// states are those that were reported, the last one at the end, and last is the row.
+// history is that of a row in one generation of its rule.
+type history struct {
+	// states are those that were reported, the last one at the end.
 	states []rowState
-	last   v1alpha1.ClusterStatus
 	// returns is the number of changes since then that were not new.
 	returns int
 	since   time.Time
@@ -71,101 +46,122 @@ type rowState struct {
 	reason string
 }
 
-func newFlaps(perSecond int, release func(types.NamespacedName, types.UID, v1alpha1.ClusterStatus)) *flaps {
-	return &flaps{rate: perSecond, release: release, spokes: map[string]*flapping{}}
+// admitLocked reports whether a row may be reported now. Otherwise it is reported later.
+func (b *Board) admitLocked(key rule.Key, of types.UID, row *v1alpha1.ClusterStatus) bool {
+	s := b.spokeLocked(string(row.Name))
+	v, now := s.verdicts[key], time.Now()
+	if !v.continues(of, row) || !v.isReturn(row) {
+		return true
+	}
+	// Rows that wait have their turn first.
+	if (s.again == nil || v.returns < freeReturns) && v.mayReturn(s.bucket, now) {
+		return true
+	}
+	if v.held == nil {
+		v.heldFor = now
+	}
+	held := *row
+	v.held = &held
+	b.againLaterLocked(string(row.Name), s)
+	return false
 }
 
-// admit reports whether a row may be reported now. Otherwise it is released later.
-func (f *flaps) admit(key types.NamespacedName, of types.UID, row *v1alpha1.ClusterStatus) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.spokes[string(row.Name)]
-	if s == nil {
-		s = &flapping{bucket: rate.NewLimiter(rate.Limit(f.rate), flapBurst*f.rate), rows: map[types.NamespacedName]*flappingRow{}, last: map[string]int{}}
-		f.spokes[string(row.Name)] = s
-	}
-	r := s.rows[key]
-	if r == nil || r.of != of || r.generation != row.ObservedGeneration {
-		r = &flappingRow{of: of, generation: row.ObservedGeneration}
-		s.rows[key] = r
-	}
-	now := time.Now()
-	// Rows that wait have their turn first.
-	if r.isReturn(row) && (s.timer != nil && r.returns >= freeReturns || !r.mayReturn(s.bucket, now)) {
-		if r.held == nil {
-			r.heldFor = now
-		}
-		held := *row
-		r.held = &held
-		if s.timer == nil {
-			s.timer = time.AfterFunc(flapRetry, func() { f.again(string(row.Name), s) })
-		}
-		return false
-	}
-	r.reported(row)
-	return true
+// continues reports whether a row is about the same generation of the same AlertRule.
+func (v *verdict) continues(of types.UID, row *v1alpha1.ClusterStatus) bool {
+	return v != nil && !v.leftover && v.of == of && v.row.ObservedGeneration == row.ObservedGeneration
 }
 
 // isReturn reports whether a row returns to a former state, or changes within a state. The number of firing alerts is
 // limited elsewhere.
-func (r *flappingRow) isReturn(row *v1alpha1.ClusterStatus) bool {
+func (v *verdict) isReturn(row *v1alpha1.ClusterStatus) bool {
 	state := rowState{row.Phase, row.Reason}
-	if len(r.states) > 0 && r.states[len(r.states)-1] == state {
-		now, last := *row, r.last
+	if len(v.states) > 0 && v.states[len(v.states)-1] == state {
+		now, last := *row, v.row
 		now.Firing, last.Firing = 0, 0
 		return !equality.Semantic.DeepEqual(now, last)
 	}
-	return slices.Contains(r.states, state)
+	return slices.Contains(v.states, state)
 }
 
 // mayReturn reports whether a return may be reported now, and counts it.
-func (r *flappingRow) mayReturn(bucket *rate.Limiter, now time.Time) bool {
-	if now.Sub(r.since) >= flapMemory {
-		r.returns, r.since = 0, now
+func (h *history) mayReturn(bucket *rate.Limiter, now time.Time) bool {
+	if now.Sub(h.since) >= flapMemory {
+		h.returns, h.since = 0, now
 	}
-	if r.returns >= freeReturns && !bucket.AllowN(now, 1) {
+	if h.returns >= freeReturns && !bucket.AllowN(now, 1) {
 		return false
 	}
-	r.returns++
+	h.returns++
 	return true
 }
 
-func (r *flappingRow) reported(row *v1alpha1.ClusterStatus) {
+func (h *history) reported(row *v1alpha1.ClusterStatus) {
 	state := rowState{row.Phase, row.Reason}
-	r.states = append(slices.DeleteFunc(r.states, func(s rowState) bool { return s == state }), state)
-	r.last, r.held = *row, nil
+	h.states = append(slices.DeleteFunc(h.states, func(s rowState) bool { return s == state }), state)
+	h.held = nil
 }
 
-// again releases the rows that may be reported now.
-func (f *flaps) again(name string, s *flapping) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.spokes[name] != s {
-		return // it is gone
+func (b *Board) againLaterLocked(name string, s *reported) {
+	if s.again == nil {
+		s.again = time.AfterFunc(flapRetry, func() { b.again(name, s) })
 	}
-	s.timer = nil
-	now, last := time.Now(), map[string]int{}
-	for _, w := range s.waiting() {
-		if !w.mayReturn(s.bucket, now) {
-			last[w.namespace] = s.last[w.namespace]
-			continue
+}
+
+// again reports the rows that may be reported now.
+func (b *Board) again(name string, s *reported) {
+	b.release(func() (free []waitingRow) {
+		if b.spokes[name] != s {
+			return nil // it is gone
 		}
-		s.turn++
-		s.last[w.namespace] = s.turn
-		row := *w.held
-		w.reported(&row)
-		f.release(w.key, w.of, row)
+		s.again = nil
+		now, served := time.Now(), map[string]int{}
+		for _, w := range s.waiting() {
+			if !w.mayReturn(s.bucket, now) {
+				served[w.namespace] = s.served[w.namespace]
+				continue
+			}
+			s.turn++
+			s.served[w.namespace] = s.turn
+			free = append(free, w)
+		}
+		s.served = served
+		if len(served) > 0 {
+			b.againLaterLocked(name, s)
+		}
+		return free
+	})
+}
+
+// release reports rows that have waited.
+func (b *Board) release(which func() []waitingRow) {
+	b.mu.Lock()
+	rows := which()
+	rows = slices.DeleteFunc(rows, func(w waitingRow) bool { return !b.recordLocked(w.key, w.of, *w.held, false) })
+	b.mu.Unlock()
+	for _, w := range rows {
+		b.Notify(w.key)
 	}
-	s.last = last
-	if len(last) > 0 {
-		s.timer = time.AfterFunc(flapRetry, func() { f.again(name, s) })
-	}
+}
+
+// renew forgets the history of a spoke that was changed on the hub, and reports the rows that wait.
+func (b *Board) renew(name string) {
+	b.release(func() []waitingRow {
+		s := b.spokes[name]
+		if s == nil {
+			return nil
+		}
+		waiting := s.waiting()
+		for _, v := range s.verdicts {
+			v.history = history{held: v.held}
+		}
+		return waiting
+	})
 }
 
 // waitingRow is a row that waits.
 type waitingRow struct {
-	*flappingRow
-	key       types.NamespacedName
+	*verdict
+	key       rule.Key
 	namespace string
 	// round is how many rows of its namespace are before it.
 	round int
@@ -173,15 +169,15 @@ type waitingRow struct {
 
 // waiting returns the rows that wait in the order of their turns: one of each namespace after the other, beginning with
 // the namespace that was served the longest ago, and the row of it that has waited the longest.
-func (s *flapping) waiting() []waitingRow {
+func (s *reported) waiting() []waitingRow {
 	var out []waitingRow
-	for key, r := range s.rows {
-		if r.held != nil {
-			out = append(out, waitingRow{flappingRow: r, key: key, namespace: namespaceIn(key, r.held)})
+	for key, v := range s.verdicts {
+		if v.held != nil {
+			out = append(out, waitingRow{verdict: v, key: key, namespace: namespaceIn(key, v.held)})
 		}
 	}
 	slices.SortFunc(out, func(a, b waitingRow) int {
-		return cmp.Or(a.heldFor.Compare(b.heldFor), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+		return cmp.Or(a.heldFor.Compare(b.heldFor), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name), cmp.Compare(a.key.Kind, b.key.Kind))
 	})
 	rounds := map[string]int{}
 	for i := range out {
@@ -189,52 +185,15 @@ func (s *flapping) waiting() []waitingRow {
 		rounds[out[i].namespace]++
 	}
 	slices.SortStableFunc(out, func(a, b waitingRow) int {
-		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(s.last[a.namespace], s.last[b.namespace]), cmp.Compare(a.namespace, b.namespace))
+		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(s.served[a.namespace], s.served[b.namespace]), cmp.Compare(a.namespace, b.namespace))
 	})
 	return out
 }
 
 // namespaceIn returns the namespace of a rule in the spoke, or that of its AlertRule if it has none there.
-func namespaceIn(key types.NamespacedName, row *v1alpha1.ClusterStatus) string {
+func namespaceIn(key rule.Key, row *v1alpha1.ClusterStatus) string {
 	if namespace, _, ok := strings.Cut(row.Rule, "/"); ok {
 		return namespace
 	}
 	return key.Namespace
-}
-
-// renew forgets what is known of a spoke that was changed on the hub, and releases the rows that wait.
-func (f *flaps) renew(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.spokes[name]
-	if s == nil {
-		return
-	}
-	for key, r := range s.rows {
-		if r.held != nil {
-			f.release(key, r.of, *r.held)
-		}
-	}
-	clear(s.rows)
-}
-
-// forget drops a rule in a spoke, or in all of them if spoke is "".
-func (f *flaps) forget(key types.NamespacedName, spoke string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name, s := range f.spokes {
-		if spoke == "" || spoke == name {
-			delete(s.rows, key)
-		}
-	}
-}
-
-// forgetSpoke drops a spoke.
-func (f *flaps) forgetSpoke(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.spokes[name]; s != nil && s.timer != nil {
-		s.timer.Stop()
-	}
-	delete(f.spokes, name)
 }

@@ -8,43 +8,34 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// flapper counts the changed rows that are reported.
+// flapper counts the changes of the rows of spoke s.
 type flapper struct {
-	*flaps
+	*Board
 
 	mu      sync.Mutex
 	reports int
-	latest  map[types.NamespacedName]v1alpha1.ClusterStatus
 }
 
-func newFlapper() *flapper {
-	f := &flapper{latest: map[types.NamespacedName]v1alpha1.ClusterStatus{}}
-	f.flaps = newFlaps(10, f.saw)
+func newFlapper(perSecond int) *flapper {
+	f := &flapper{Board: NewBoard(0, perSecond, func(string) {})}
+	f.Board.news.Listen(func(rule.Key) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.reports++
+	})
 	return f
 }
 
-func (f *flapper) saw(key types.NamespacedName, _ types.UID, row v1alpha1.ClusterStatus) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if last, known := f.latest[key]; !known || !equality.Semantic.DeepEqual(last, row) {
-		f.reports++
-	}
-	f.latest[key] = row
+func (f *flapper) report(name string, row v1alpha1.ClusterStatus) {
+	f.Report(rule.AlertRuleKey("shop", name), "", row)
 }
 
-func (f *flapper) report(name string, row v1alpha1.ClusterStatus) {
-	key := types.NamespacedName{Namespace: "shop", Name: name}
-	if f.admit(key, "", &row) {
-		f.saw(key, "", row)
-	}
-}
+// message returns the message of the row.
+func (f *flapper) message(key rule.Key) string { return f.rows(key, "")["s"].Message }
 
 func flapRow(reason, message string, generation int64) v1alpha1.ClusterStatus {
 	row := v1alpha1.ClusterStatus{Name: "s", Phase: v1alpha1.PhaseEvaluating, Reason: reason, Message: message, ObservedGeneration: generation}
@@ -64,7 +55,7 @@ func TestFlaps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFlapper()
+				f := newFlapper(10)
 				const rules, minutes = 100, 10
 				for n := range minutes * 60 {
 					row := flapRow("", "", 1)
@@ -86,9 +77,9 @@ func TestFlaps(t *testing.T) {
 				}
 				time.Sleep(rules / 10 * time.Second) //nolint:forbidigo // the test's own time
 				synctest.Wait()
-				for key, row := range f.latest {
-					if row.Reason != "" {
-						t.Errorf("%s stays at %s", key, row.Reason)
+				for key, v := range f.spokes["s"].verdicts {
+					if v.row.Reason != "" {
+						t.Errorf("%s stays at %s", key, v.row.Reason)
 					}
 				}
 				f.forgetSpoke("s")
@@ -100,8 +91,7 @@ func TestFlaps(t *testing.T) {
 // What is new is reported at once.
 func TestFlapsOfNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlapper()
-		f.spokes["s"] = &flapping{bucket: rate.NewLimiter(0, 0), rows: map[types.NamespacedName]*flappingRow{}, last: map[string]int{}}
+		f := newFlapper(0)
 		expect := func(what string, reports int, row v1alpha1.ClusterStatus) {
 			t.Helper()
 			f.reports = 0
@@ -128,12 +118,18 @@ func TestFlapsOfNews(t *testing.T) {
 		expect("the third", 0, flapRow(v1alpha1.ReasonNotSelected, "other words", 2))
 		time.Sleep(flapMemory) //nolint:forbidigo // the test's own time
 		synctest.Wait()
-		if got := f.latest[types.NamespacedName{Namespace: "shop", Name: "web"}].Message; got != "other words" {
+		if got := f.message(rule.AlertRuleKey("shop", "web")); got != "other words" {
 			t.Errorf("after an hour it says %q", got)
 		}
-		f.forget(types.NamespacedName{Namespace: "shop", Name: "web"}, "s")
-		clear(f.latest)
+		f.Forget(rule.AlertRuleKey("shop", "web"), "s")
 		expect("placed again", 1, flapRow(v1alpha1.ReasonNotSelected, "other words", 2))
+		expect("the first return", 1, flapRow(v1alpha1.ReasonNotSelected, "a", 2))
+		expect("the second", 1, flapRow(v1alpha1.ReasonNotSelected, "b", 2))
+		expect("the third", 0, flapRow(v1alpha1.ReasonNotSelected, "c", 2))
+		f.renew("s")
+		if got := f.message(rule.AlertRuleKey("shop", "web")); got != "c" || f.reports != 1 {
+			t.Errorf("after a change of the spoke on the hub it says %q, with %d reports", got, f.reports)
+		}
 		f.forgetSpoke("s")
 	})
 }
@@ -143,26 +139,26 @@ func TestFlapsOfNews(t *testing.T) {
 func TestFlapsOfANamespace(t *testing.T) {
 	const noisy, minutes = 1000, 5
 	for name, tc := range map[string]struct {
-		key  func(rule string) types.NamespacedName
+		key  func(name string) rule.Key
 		rule func(namespace, rule string) string
 	}{
 		"by the rule in the spoke": {
-			key: func(rule string) types.NamespacedName {
-				return types.NamespacedName{Namespace: "generated", Name: rule}
+			key: func(name string) rule.Key {
+				return rule.AlertRuleKey("generated", name)
 			},
 			rule: func(namespace, rule string) string { return namespace + "/" + rule },
 		},
 		"by the AlertRule": {
-			key: func(rule string) types.NamespacedName {
-				namespace, _, _ := strings.Cut(rule, "-")
-				return types.NamespacedName{Namespace: namespace, Name: rule}
+			key: func(name string) rule.Key {
+				namespace, _, _ := strings.Cut(name, "-")
+				return rule.AlertRuleKey(namespace, name)
 			},
 			rule: func(string, string) string { return "" },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFlapper()
+				f := newFlapper(10)
 				defer f.forgetSpoke("s")
 				report := func(namespace, rule string, n int) {
 					row := flapRow("", "", 1)
@@ -170,10 +166,7 @@ func TestFlapsOfANamespace(t *testing.T) {
 						row = flapRow(v1alpha1.ReasonNotSelected, fmt.Sprint(n), 1)
 					}
 					row.Rule = tc.rule(namespace, rule)
-					key := tc.key(rule)
-					if f.admit(key, "", &row) {
-						f.saw(key, "", row)
-					}
+					f.Report(tc.key(rule), "", row)
 				}
 				quiet, late := tc.key("quiet-0"), 0
 				for n := range minutes * 60 {
@@ -209,21 +202,15 @@ func TestFlapsOfANamespace(t *testing.T) {
 	}
 }
 
-// message returns the message that was reported last.
-func (f *flapper) message(key types.NamespacedName) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.latest[key].Message
-}
-
 // Namespaces take turns, and of each the row that has waited the longest is first.
 func TestTurnsOfNamespaces(t *testing.T) {
 	began := time.Now()
-	s := &flapping{rows: map[types.NamespacedName]*flappingRow{}, last: map[string]int{"a": 7, "b": 3}}
+	s := &reported{verdicts: map[rule.Key]*verdict{}, served: map[string]int{"a": 7, "b": 3}}
 	for i, name := range []string{"a/4", "a/2", "b/3", "a/1", "c/5", "b/6"} {
-		s.rows[types.NamespacedName{Namespace: "x", Name: name}] = &flappingRow{held: &v1alpha1.ClusterStatus{Rule: name}, heldFor: began.Add(time.Duration(i))}
+		h := history{held: &v1alpha1.ClusterStatus{Rule: name}, heldFor: began.Add(time.Duration(i))}
+		s.verdicts[rule.AlertRuleKey("x", name)] = &verdict{history: h}
 	}
-	s.rows[types.NamespacedName{Name: "reported"}] = &flappingRow{}
+	s.verdicts[rule.AlertRuleKey("", "reported")] = &verdict{}
 	var got []string
 	for _, w := range s.waiting() {
 		got = append(got, w.key.Name)
@@ -238,22 +225,32 @@ func TestFlapsOfManyNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := map[string]int{}
 		var mu sync.Mutex
-		f := newFlaps(1, func(key types.NamespacedName, _ types.UID, _ v1alpha1.ClusterStatus) {
+		reporting := false
+		f := NewBoard(0, 1, func(string) {})
+		f.news.Listen(func(key rule.Key) {
 			mu.Lock()
 			defer mu.Unlock()
-			released[key.Namespace]++
+			if !reporting {
+				released[key.Namespace]++
+			}
 		})
+		report := func(is bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			reporting = is
+		}
 		defer f.forgetSpoke("s")
-		for n := range 600 {
+		for second := range 600 {
+			report(true)
 			for i := range 5 {
-				for rule := range 10 * (i + 1) {
-					row := flapRow(v1alpha1.ReasonNotSelected, fmt.Sprint(n), 1)
-					f.admit(types.NamespacedName{Namespace: fmt.Sprint("namespace-", i), Name: fmt.Sprint(rule)}, "", &row)
+				for n := range 10 * (i + 1) {
+					f.Report(rule.AlertRuleKey(fmt.Sprint("namespace-", i), fmt.Sprint(n)), "", flapRow(v1alpha1.ReasonNotSelected, fmt.Sprint(second), 1))
 				}
 			}
+			report(false)
 			time.Sleep(time.Second) //nolint:forbidigo // the test's own time
+			synctest.Wait()
 		}
-		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range 5 {

@@ -23,8 +23,8 @@ func (gone) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...c
 // The verdicts on a spoke are dropped with its SpokeCluster.
 func TestVerdictsGoWithTheSpoke(t *testing.T) {
 	withFailures(t, func(h *told) {
-		r := &Reconciler{Board: h.board, Failures: h.Failures}
-		s := &spokes{reader: gone{}, damper: &r.damper, failures: h.Failures}
+		r := &Reconciler{Board: h.Board}
+		s := &spokes{reader: gone{}, damper: &r.damper, board: h.Board}
 		look := func(name string) {
 			h.Failing(name)
 			s.damper.of(&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -35,7 +35,7 @@ func TestVerdictsGoWithTheSpoke(t *testing.T) {
 			look(name)
 		}
 		before := len(memory.Of(r, "other"))
-		if len(memory.Of(r, "s")) < 4 {
+		if len(memory.Of(r, "s")) < 2 { // the Board and the damper
 			h.Fatalf("remembered: %q", memory.Of(r, "s"))
 		}
 		r.forgetSpoke("s")

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -43,8 +43,8 @@ func testHealth(t *testing.T, h *fleet.Member) {
 			after:    func(ar *v1alpha1.AlertRule) { ar.Spec.For = "1m" },
 		},
 		"invalid":  {edit: func(ar *v1alpha1.AlertRule) { ar.Spec.Expr = "up ==" }},
-		"stalled":  {verdicts: []v1alpha1.ClusterStatus{applied("a"), failed("b", v1alpha1.ReasonConflict, "rename it", 1)}},
-		"mutated":  {verdicts: []v1alpha1.ClusterStatus{applied("a"), failed("b", v1alpha1.ReasonMutated, "changed", 1)}},
+		"stalled":  {verdicts: []v1alpha1.ClusterStatus{applied("a"), failed("b", v1alpha1.ReasonConflict, "rename it")}},
+		"mutated":  {verdicts: []v1alpha1.ClusterStatus{applied("a"), failed("b", v1alpha1.ReasonMutated, "changed")}},
 		"disabled": {edit: func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled }, ready: true},
 		"suspended": {
 			edit:     func(ar *v1alpha1.AlertRule) { ar.Spec.Suspend = new(true) },
@@ -62,7 +62,7 @@ func testHealth(t *testing.T, h *fleet.Member) {
 			}
 			must(t, h.Client.Create(t.Context(), ar))
 			for _, v := range c.verdicts {
-				r.Board.Report(hub.Key(ar), ar.UID, v)
+				r.Board.Report(rule.KeyOf(ar), ar.UID, v)
 			}
 			if !c.unseen {
 				ar = reconcileRule(t, r, ar)

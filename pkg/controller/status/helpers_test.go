@@ -16,6 +16,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -51,7 +52,21 @@ func startHub(t *testing.T) *fleet.Member {
 
 // newReconciler returns a Reconciler without a cache: one call of Reconcile sees all earlier writes.
 func newReconciler(c client.Client) *Reconciler {
-	return &Reconciler{Client: c, Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: validation.New(validate)}
+	return &Reconciler{Client: c, Board: newBoard(), Recorder: events.NewFakeRecorder(100), Validator: validation.New(validate)}
+}
+
+// newBoard returns a Board whose messages about failures nobody reads.
+func newBoard() *Board { return NewBoard(0, 10, func(string) {}) }
+
+// kept returns the spokes in which the Board has something of a rule.
+func (b *Board) kept(key rule.Key) []string {
+	var out []string
+	for name, s := range b.spokes {
+		if s.verdicts[key] != nil {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 var validate = validation.Options{AdminNamespace: namespace, GeneratedNamespace: "generated"}
@@ -96,7 +111,7 @@ func down(since metav1.Time) metav1.Condition {
 // reconcileRule calls Reconcile, which has to succeed, and returns the rule.
 func reconcileRule(t *testing.T, r *Reconciler, ar *v1alpha1.AlertRule) *v1alpha1.AlertRule {
 	t.Helper()
-	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})
+	result, err := r.Reconcile(t.Context(), rule.KeyOf(ar))
 	if err != nil || result != (reconcile.Result{}) {
 		t.Fatalf("Reconcile returned %v, %v", result, err)
 	}
@@ -109,8 +124,8 @@ func applied(spoke v1alpha1.ClusterName) v1alpha1.ClusterStatus {
 	return v1alpha1.ClusterStatus{Name: spoke, Phase: v1alpha1.PhaseApplied, Rule: "shop/web-down", ObservedGeneration: 1}
 }
 
-func failed(spoke v1alpha1.ClusterName, reason, message string, generation int64) v1alpha1.ClusterStatus {
-	return v1alpha1.ClusterStatus{Name: spoke, Phase: v1alpha1.PhasePending, Reason: reason, Message: message, Rule: "shop/web-down", ObservedGeneration: generation}
+func failed(spoke v1alpha1.ClusterName, reason, message string) v1alpha1.ClusterStatus {
+	return v1alpha1.ClusterStatus{Name: spoke, Phase: v1alpha1.PhasePending, Reason: reason, Message: message, Rule: "shop/web-down", ObservedGeneration: 1}
 }
 
 // shortly returns the rule's conditions in short, as in True/Accepted.
@@ -118,6 +133,9 @@ func shortly(ar *v1alpha1.AlertRule) string {
 	var out []string
 	for _, kind := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionReady, v1alpha1.ConditionStalled} {
 		c := apimeta.FindStatusCondition(ar.Status.Conditions, kind)
+		if c == nil && kind == v1alpha1.ConditionStalled {
+			continue
+		}
 		if c == nil || c.ObservedGeneration != ar.Status.ObservedGeneration {
 			return fmt.Sprintf("%s is %+v", kind, c)
 		}

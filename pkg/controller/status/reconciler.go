@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -40,7 +41,10 @@ import (
 	spokequeue "github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+type (
+	queue        = workqueue.TypedRateLimitingInterface[rule.Key]
+	eventHandler = handler.TypedEventHandler[client.Object, rule.Key]
+)
 
 // Reconciler writes AlertRule.status.
 type Reconciler struct {
@@ -48,8 +52,6 @@ type Reconciler struct {
 	Client client.Client
 	// Board holds the verdicts.
 	Board *Board
-	// Failures records failing verdicts; it is told of deleted rules and spokes.
-	Failures *Failures
 	// Recorder emits Events about rules that are not accepted.
 	Recorder events.EventRecorder
 	// Validator validates rules.
@@ -66,7 +68,6 @@ type Reconciler struct {
 	Intervals interval.Scale
 
 	damper   damper
-	firing   firing
 	memories sync.Map // of known, by the rule's key
 	lives    hub.Lives
 	// rules is the queue of AlertRules once the controller has started.
@@ -77,37 +78,44 @@ type Reconciler struct {
 
 // SetupWithManager adds the Reconciler and its reconciler of SpokeClusters to the hub's manager.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
-	news := spokequeue.Source(&r.Board.news, func(q queue, key client.ObjectKey) { q.AddAfter(reconcile.Request{NamespacedName: key}, debounce) })
-	shown := source.Func(func(_ context.Context, q queue) error {
+	news := spokequeue.Source(&r.Board.news, func(q queue, key rule.Key) { q.AddAfter(key, debounce) })
+	shown := source.TypedFunc[rule.Key](func(_ context.Context, q queue) error {
 		r.started = time.Now()
 		r.rules.Store(&q)
 		return nil
 	})
-	err := ctrl.NewControllerManagedBy(mgr).
+	err := builder.TypedControllerManagedBy[rule.Key](mgr).
 		Named("status").
 		Watches(&v1alpha1.AlertRule{}, later{}).
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster()).
 		WatchesRawSource(news).
 		WatchesRawSource(shown).
-		WithOptions(options()).
+		WithOptions(options[rule.Key]()).
+		WithLogConstructor(func(key *rule.Key) logr.Logger {
+			log := mgr.GetLogger().WithValues("controller", "status")
+			if key != nil {
+				log = log.WithValues("kind", key.Kind, "namespace", key.Namespace, "name", key.Name)
+			}
+			return log
+		}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up status: %w", err)
 	}
-	return (&spokes{reader: r.Client, damper: &r.damper, failures: r.Failures, notify: r.onShown}).setup(mgr)
+	return (&spokes{reader: r.Client, damper: &r.damper, board: r.Board, notify: r.onShown}).setup(mgr)
 }
 
 // onSpokeCluster enqueues the rules that may be placed on a SpokeCluster that was created, deleted or
 // relabeled.
-func (r *Reconciler) onSpokeCluster() handler.EventHandler {
-	return handler.Funcs{
+func (r *Reconciler) onSpokeCluster() eventHandler {
+	return handler.TypedFuncs[client.Object, rule.Key]{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			r.saw(e.Object)
 			r.onSpoke(ctx, q, e.Object.GetName(), everyRule)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			if r.Failures != nil && (e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())) {
-				r.Failures.flaps.renew(e.ObjectNew.GetName())
+			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
+				r.Board.renew(e.ObjectNew.GetName())
 			}
 			switch {
 			case r.saw(e.ObjectNew):
@@ -147,7 +155,6 @@ func (r *Reconciler) saw(sc client.Object) bool {
 // of that name can arrive.
 func (r *Reconciler) forgetSpoke(name string) {
 	r.Board.forgetSpoke(name)
-	r.Failures.forgetSpoke(name)
 	r.damper.forget(name)
 }
 
@@ -158,10 +165,10 @@ func (r *Reconciler) onShown(ctx context.Context, name string) {
 	}
 }
 
-func options() controller.Options {
-	return controller.Options{
+func options[R comparable]() controller.TypedOptions[R] {
+	return controller.TypedOptions[R]{
 		MaxConcurrentReconciles: 8,
-		RateLimiter:             spokequeue.Backoff[reconcile.Request](),
+		RateLimiter:             spokequeue.Backoff[R](),
 		ReconciliationTimeout:   time.Minute,
 	}
 }
@@ -183,15 +190,15 @@ func (later) Delete(_ context.Context, e event.DeleteEvent, q queue) { enqueueLa
 func (later) Generic(_ context.Context, e event.GenericEvent, q queue) { enqueueLater(q, e.Object) }
 
 func enqueueLater(q queue, o client.Object) {
-	q.AddAfter(reconcile.Request{NamespacedName: hub.Key(o)}, debounce)
+	q.AddAfter(rule.KeyOf(o.(rule.Source)), debounce)
 }
 
 func everyRule(*v1alpha1.AlertRule) bool { return true }
 
 // seesLabels reports whether a rule may depend on the labels of spokes.
 func seesLabels(ar *v1alpha1.AlertRule) bool {
-	return ar.Spec.Placement.Selector != nil ||
-		slices.ContainsFunc(ar.Spec.Overrides, func(o v1alpha1.Override) bool { return o.Selector != nil })
+	return rule.SeesLabels(ar.Spec.Placement) ||
+		slices.ContainsFunc(ar.Spec.Overrides, func(o v1alpha1.Override) bool { return rule.SeesLabels(o.ClusterSelection) })
 }
 
 // onSpoke enqueues the rules that may be placed on a spoke and that concerns selects. There can be thousands,
@@ -205,24 +212,24 @@ func (r *Reconciler) onSpoke(ctx context.Context, q queue, name string, concerns
 		if !concerns(&rules[i]) {
 			continue
 		}
-		req := reconcile.Request{NamespacedName: hub.Key(&rules[i])}
-		if pq, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-			pq.AddWithOpts(priorityqueue.AddOpts{After: debounce, Priority: new(handler.LowPriority)}, req)
+		key := rule.KeyOf(&rules[i])
+		if pq, ok := q.(priorityqueue.PriorityQueue[rule.Key]); ok {
+			pq.AddWithOpts(priorityqueue.AddOpts{After: debounce, Priority: new(handler.LowPriority)}, key)
 			continue
 		}
-		q.AddAfter(req, debounce)
+		q.AddAfter(key, debounce)
 	}
 }
 
 // Reconcile updates the status of one AlertRule from the verdicts on it.
-func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, key rule.Key) (reconcile.Result, error) {
 	count := r.lives.Count() // before anything is read
 	ar := &v1alpha1.AlertRule{}
-	if err := r.Client.Get(ctx, req.NamespacedName, ar); err != nil {
+	if err := r.Client.Get(ctx, key.NamespacedName(), ar); err != nil {
 		if client.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, fmt.Errorf("reading AlertRule %s: %w", req, err)
+			return reconcile.Result{}, fmt.Errorf("reading %s: %w", key, err)
 		}
-		r.forget(req.NamespacedName, "")
+		r.forget(key, "")
 		return reconcile.Result{}, nil
 	}
 	was := r.recall(ar)
@@ -231,17 +238,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	status, is, again := r.derive(in)
-	is.written = was.written
-	r.memories.Store(req.NamespacedName, is)
+	is.written, is.paced = was.written, was.paced
+	r.memories.Store(key, is)
 	if equality.Semantic.DeepEqual(status, ar.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	write := contest.OfStatus("AlertRule", ar, &status)
+	write := contest.OfStatus(v1alpha1.AlertRuleKind, ar, &status)
 	if turn := r.yield(write, ar); turn.Behind || turn.Wait > 0 {
 		return reconcile.Result{RequeueAfter: max(turn.Wait, debounce)}, nil
 	}
 	now := time.Now()
-	if wait := r.firing.hold(req.NamespacedName, rollup.Compare(&ar.Status, &status), now, r.Intervals.Of(firingInterval)); wait > 0 {
+	wait := is.paced.hold(r.Board.firing, rollup.Compare(&ar.Status, &status), now, r.Intervals.Of(firingInterval))
+	r.memories.Store(key, is)
+	if wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	next := ar.DeepCopy()
@@ -249,21 +258,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	// The base may be old. Without the lock, the patch would omit fields that it considers unchanged.
 	patch := client.MergeFromWithOptions(ar, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, next, patch); err != nil {
-		r.firing.forget(req.NamespacedName) // nothing was written
+		is.paced = paced{} // nothing was written
+		r.memories.Store(key, is)
 		switch {
 		case apierrors.IsNotFound(err):
 			return reconcile.Result{}, nil
 		case apierrors.IsConflict(err):
 			return reconcile.Result{RequeueAfter: debounce}, nil
 		}
-		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRule %s: %w", req, err)
+		return reconcile.Result{}, fmt.Errorf("writing the status of %s: %w", key, err)
 	}
-	r.firing.written(req.NamespacedName, now, time.Now())
+	is.paced.written(now, time.Now())
 	if r.Contests != nil && next.ResourceVersion != ar.ResourceVersion {
 		r.Contests.Wrote(write, next)
 	}
 	is.written = &count
-	r.memories.Store(req.NamespacedName, is)
+	r.memories.Store(key, is)
 	r.tell(ar, &status)
 	return reconcile.Result{RequeueAfter: again}, nil
 }
@@ -272,7 +282,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *Reconciler) derive(in rollup.Input) (v1alpha1.AlertRuleStatus, known, time.Duration) {
 	var again time.Duration
 	if r.Contests != nil {
-		in.Contested, again = r.Contests.OfRule("AlertRule", hub.Key(in.Rule), "")
+		in.Contested, again = r.Contests.OfRule(v1alpha1.AlertRuleKind, rule.KeyOf(in.Rule), "")
 	}
 	left := r.starting()
 	in.Starting = left > 0
@@ -286,9 +296,10 @@ func (r *Reconciler) derive(in rollup.Input) (v1alpha1.AlertRuleStatus, known, t
 
 // recall returns what is known of an AlertRule, and drops what is known of one that had its name before.
 func (r *Reconciler) recall(ar *v1alpha1.AlertRule) known {
-	was, ok := r.memories.Load(hub.Key(ar))
+	key := rule.KeyOf(ar)
+	was, ok := r.memories.Load(key)
 	if ok && was.(known).of != ar.UID {
-		r.forget(hub.Key(ar), ar.UID)
+		r.forget(key, ar.UID)
 		ok = false
 	}
 	if !ok {
@@ -298,11 +309,9 @@ func (r *Reconciler) recall(ar *v1alpha1.AlertRule) known {
 }
 
 // forget drops what is known of the AlertRules that had a name, except of the one with the UID.
-func (r *Reconciler) forget(key client.ObjectKey, except types.UID) {
+func (r *Reconciler) forget(key rule.Key, except types.UID) {
 	r.Board.drop(key, except)
-	r.Failures.drop(key, except)
 	r.memories.Delete(key)
-	r.firing.forget(key)
 }
 
 // yield returns whether to write a status now, or later because another client keeps changing it back.
@@ -335,7 +344,7 @@ func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule, was know
 	}
 	in := rollup.Input{
 		Rule: ar, Invalid: r.Validator.Validate(ar), Last: was.last,
-		Verdicts: r.Board.rows(hub.Key(ar), ar.UID), Leftovers: r.Board.leftover(hub.Key(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
+		Verdicts: r.Board.rows(rule.KeyOf(ar), ar.UID), Leftovers: r.Board.leftover(rule.KeyOf(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
 	}
 	if in.Invalid == nil {
 		var err error

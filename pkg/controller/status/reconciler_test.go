@@ -17,6 +17,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -62,19 +63,19 @@ func testLife(t *testing.T, h *fleet.Member) {
 		}
 		ar = got
 	}
-	expect("new", "True/Accepted False/Waiting False/NotStalled", "0/2")
-	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
-	expect("one applied", "True/Accepted False/Waiting False/NotStalled", "1/2")
-	r.Board.Report(hub.Key(ar), ar.UID, failed("b", v1alpha1.ReasonUnsupported, "needs Prometheus 3", 1))
+	expect("new", "True/Accepted False/Waiting", "0/2")
+	r.Board.Report(rule.KeyOf(ar), ar.UID, applied("a"))
+	expect("one applied", "True/Accepted False/Waiting", "1/2")
+	r.Board.Report(rule.KeyOf(ar), ar.UID, failed("b", v1alpha1.ReasonUnsupported, "needs Prometheus 3"))
 	expect("one can't", "True/Accepted False/Unsupported True/Unsupported", "1/2")
-	r.Board.Report(hub.Key(ar), ar.UID, applied("b"))
-	expect("both applied", "True/Accepted True/AllApplied False/NotStalled", "2/2")
+	r.Board.Report(rule.KeyOf(ar), ar.UID, applied("b"))
+	expect("both applied", "True/Accepted True/AllApplied", "2/2")
 	ar.Spec.For = "5m"
 	must(t, h.Client.Update(t.Context(), ar))
-	expect("edited", "True/Accepted False/Progressing False/NotStalled", "0/2")
+	expect("edited", "True/Accepted False/Progressing", "0/2")
 	ar.Spec.State = v1alpha1.Disabled
 	must(t, h.Client.Update(t.Context(), ar))
-	expect("disabled", "True/Accepted True/Disabled False/NotStalled", "0/0")
+	expect("disabled", "True/Accepted True/Disabled", "0/0")
 }
 
 func testRestart(t *testing.T, h *fleet.Member) {
@@ -82,8 +83,8 @@ func testRestart(t *testing.T, h *fleet.Member) {
 	r := newReconciler(h.Client)
 	ar := alertRule("restart", "a", "b")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
-	r.Board.Report(hub.Key(ar), ar.UID, v1alpha1.ClusterStatus{
+	r.Board.Report(rule.KeyOf(ar), ar.UID, applied("a"))
+	r.Board.Report(rule.KeyOf(ar), ar.UID, v1alpha1.ClusterStatus{
 		Name: "b", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonMutated, AnswerDigest: "digest", ObservedGeneration: 1,
 	})
 	before := reconcileRule(t, r, ar)
@@ -91,7 +92,7 @@ func testRestart(t *testing.T, h *fleet.Member) {
 	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion || after.Status.Clusters[1].AnswerDigest != "digest" {
 		t.Errorf("after a restart the status is %+v", after.Status)
 	}
-	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
+	r.Board.Report(rule.KeyOf(ar), ar.UID, applied("a"))
 	if after := reconcileRule(t, r, ar); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the same verdict after a restart made a write: %+v", after.Status)
 	}
@@ -105,7 +106,7 @@ func testContest(t *testing.T, h *fleet.Member) {
 	r.Recorder, r.Contests = recorder, contest.New(c, 0)
 	ar := alertRule("contest", "a")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
+	r.Board.Report(rule.KeyOf(ar), ar.UID, applied("a"))
 	written := reconcileRule(t, r, ar)
 	undo := func() {
 		t.Helper()
@@ -121,7 +122,7 @@ func testContest(t *testing.T, h *fleet.Member) {
 	}
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second} {
 		undo()
-		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})
+		result, err := r.Reconcile(t.Context(), rule.KeyOf(ar))
 		if err != nil || result.RequeueAfter != wait {
 			t.Fatalf("Reconcile returned %v, %v", result, err)
 		}
@@ -142,7 +143,7 @@ func testInvalid(t *testing.T, h *fleet.Member) {
 	r.Recorder = recorder
 	ar := alertRule("invalid", "a")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
+	r.Board.Report(rule.KeyOf(ar), ar.UID, applied("a"))
 	ar = reconcileRule(t, r, ar)
 	if len(recorder.Events) > 0 {
 		t.Errorf("an Event tells of a valid rule: %s", <-recorder.Events)
@@ -162,7 +163,7 @@ func testInvalid(t *testing.T, h *fleet.Member) {
 	}
 	ar.Spec.Expr = "up == 1"
 	must(t, h.Client.Update(t.Context(), ar))
-	if is := shortly(reconcileRule(t, r, ar)); is != "True/Accepted False/Progressing False/NotStalled" {
+	if is := shortly(reconcileRule(t, r, ar)); is != "True/Accepted False/Progressing" {
 		t.Errorf("valid again: %s", is)
 	}
 }
@@ -173,7 +174,7 @@ func testBehind(t *testing.T, h *fleet.Member) {
 	ar := alertRule("behind", "a", "b")
 	must(t, h.Client.Create(t.Context(), ar))
 	fresh := newReconciler(h.Client)
-	fresh.Board.Report(hub.Key(ar), ar.UID, applied("a"))
+	fresh.Board.Report(rule.KeyOf(ar), ar.UID, applied("a"))
 	want := reconcileRule(t, fresh, ar)
 
 	direct, err := client.NewWithWatch(h.RESTConfig(), client.Options{Scheme: fleet.Scheme})
@@ -184,7 +185,7 @@ func testBehind(t *testing.T, h *fleet.Member) {
 			return nil
 		},
 	}))
-	result, err := stale.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})
+	result, err := stale.Reconcile(t.Context(), rule.KeyOf(ar))
 	if err != nil || result.RequeueAfter != debounce {
 		t.Errorf("Reconcile returned %v, %v", result, err)
 	}
@@ -200,17 +201,17 @@ func testGone(t *testing.T, h *fleet.Member) {
 	r := newReconciler(h.Client)
 	ar := alertRule("gone", "a")
 	must(t, h.Client.Create(t.Context(), ar))
-	r.Board.Report(hub.Key(ar), ar.UID, applied("a"))
+	r.Board.Report(rule.KeyOf(ar), ar.UID, applied("a"))
 	reconcileRule(t, r, ar)
-	// MetricsPresent is counted where a Prometheus can be polled.
-	if got := r.Rules(); len(got.Rows) != 1 || len(got.Conditions) != len(counted)-1 {
+	// Stalled and MetricsPresent are absent.
+	if got := r.Rules(); len(got.Rows) != 1 || len(got.Conditions) != len(counted)-2 {
 		t.Errorf("counted are %+v", got)
 	}
 	must(t, h.Client.Delete(t.Context(), ar))
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)}); err != nil {
+	if _, err := r.Reconcile(t.Context(), rule.KeyOf(ar)); err != nil {
 		t.Error(err)
 	}
-	if _, left := r.memories.Load(hub.Key(ar)); left || len(r.Board.verdicts) > 0 {
+	if _, left := r.memories.Load(rule.KeyOf(ar)); left || len(r.Board.kept(rule.KeyOf(ar))) > 0 {
 		t.Error("something of it is left")
 	}
 }
@@ -221,7 +222,7 @@ func testRecreated(t *testing.T, h *fleet.Member) {
 	r := newReconciler(h.Client)
 	former := alertRule("recreated", "a")
 	must(t, h.Client.Create(t.Context(), former))
-	r.Board.Report(hub.Key(former), former.UID, applied("a"))
+	r.Board.Report(rule.KeyOf(former), former.UID, applied("a"))
 	reconcileRule(t, r, former)
 	must(t, h.Client.Delete(t.Context(), former))
 	ar := alertRule("recreated", "a")
@@ -231,8 +232,8 @@ func testRecreated(t *testing.T, h *fleet.Member) {
 	if len(ar.Status.Clusters) != 1 || ar.Status.Clusters[0].Phase != v1alpha1.PhasePending {
 		t.Errorf("rows %+v", ar.Status.Clusters)
 	}
-	if len(r.Board.verdicts[hub.Key(ar)]) > 0 {
-		t.Errorf("kept is %v", r.Board.verdicts[hub.Key(ar)])
+	if kept := r.Board.kept(rule.KeyOf(ar)); len(kept) > 0 {
+		t.Errorf("kept is %v", kept)
 	}
 }
 
@@ -251,9 +252,9 @@ func testOutage(t *testing.T, h *fleet.Member) {
 		r.damper.clock = clock
 	}
 	restart()
-	r.Board.Report(hub.Key(top), top.UID, applied("out"))
+	r.Board.Report(rule.KeyOf(top), top.UID, applied("out"))
 	look := func() {
-		s := &spokes{reader: h.Client, damper: &r.damper, notify: func(context.Context, string) {}}
+		s := &spokes{reader: h.Client, damper: &r.damper, board: r.Board, notify: func(context.Context, string) {}}
 		_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "out"}})
 		must(t, err)
 	}
@@ -315,7 +316,7 @@ func testTemplate(t *testing.T, h *fleet.Member) {
 	key := client.ObjectKeyFromObject(art)
 	for _, step := range []struct {
 		expr, accepted string
-	}{{"up == 0", "True/Accepted True/Accepted False/NotStalled"}, {"up ==", "False/InvalidExpr False/InvalidExpr True/InvalidExpr"}} {
+	}{{"up == 0", "True/Accepted True/Accepted"}, {"up ==", "False/InvalidExpr False/InvalidExpr True/InvalidExpr"}, {"up == 1", "True/Accepted True/Accepted"}} {
 		art.Spec.Expr = step.expr
 		must(t, h.Client.Update(t.Context(), art))
 		for range 2 {

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -12,19 +13,19 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // renewals are the events of successive SpokeClusters with the same name.
 type renewals struct {
 	*testing.T
 	*Reconciler
-	handler handler.EventHandler
+	handler eventHandler
 	queue   queue
 	clock   *clocktesting.FakePassiveClock
 	rule    *v1alpha1.AlertRule
@@ -39,11 +40,10 @@ func newRenewals(t *testing.T) *renewals {
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(ar).WithStatusSubresource(&v1alpha1.AlertRule{}, &v1alpha1.SpokeCluster{})
 	must(t, hub.SetupIndexes(t.Context(), indexer{builder}, "hub", "generated"))
 	r := newReconciler(builder.Build())
-	r.Failures = NewFailures(r.Board, 1, 10, func(string) {})
-	t.Cleanup(func() { r.Failures.forgetSpoke("a") })
+	t.Cleanup(func() { r.Board.forgetSpoke("a") })
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	r.damper.clock = clock
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[rule.Key]())
 	t.Cleanup(q.ShutDown)
 	return &renewals{T: t, Reconciler: r, handler: r.onSpokeCluster(), queue: q, clock: clock, rule: ar}
 }
@@ -133,17 +133,17 @@ func TestRenewed(t *testing.T) {
 			t.Parallel()
 			n := newRenewals(t)
 			n.comes("former")
-			n.Failures.Report(hub.Key(n.rule), n.rule.UID, n.former())
+			n.Board.Report(rule.KeyOf(n.rule), n.rule.UID, n.former())
 			n.wants("the former one", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
 			renew(n)
 			if n.queue.Len() > 0 {
 				t.Error("it is looked at before there can be more news")
 			}
 			n.wants("the new one", v1alpha1.PhasePending, waiting, 0, "")
-			if message, _ := n.Failures.Failing("a"); message != "" || len(n.Failures.spokes["a"].rules) > 0 {
+			if message, _ := n.Board.Failing("a"); message != "" || n.Board.spokes["a"].message() != "" {
 				t.Errorf("what failed in the former one is kept: %q", message)
 			}
-			n.Failures.Report(hub.Key(n.rule), n.rule.UID, v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1})
+			n.Board.Report(rule.KeyOf(n.rule), n.rule.UID, v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1})
 			n.wants("the new one, with its own verdict", v1alpha1.PhaseApplied, "", 0, "")
 		})
 	}
@@ -154,11 +154,11 @@ func TestRenewedIsSeenLate(t *testing.T) {
 	t.Parallel()
 	n := newRenewals(t)
 	n.comes("former")
-	n.Failures.Report(hub.Key(n.rule), n.rule.UID, n.former())
+	n.Board.Report(rule.KeyOf(n.rule), n.rule.UID, n.former())
 	n.wants("the former one", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
 	n.goes("former")
 	must(t, n.Client.Create(t.Context(), n.member("new")))
-	n.Failures.Report(hub.Key(n.rule), n.rule.UID, v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1})
+	n.Board.Report(rule.KeyOf(n.rule), n.rule.UID, v1alpha1.ClusterStatus{Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1})
 	n.handler.Create(t.Context(), event.CreateEvent{Object: n.member("new")}, n.queue)
 	n.wants("the new one", v1alpha1.PhaseApplied, "", 0, "")
 }
@@ -179,7 +179,7 @@ func TestRestartIsNoRenewal(t *testing.T) {
 	t.Parallel()
 	n := newRenewals(t)
 	n.comes("former")
-	n.Failures.Report(hub.Key(n.rule), n.rule.UID, n.former())
+	n.Board.Report(rule.KeyOf(n.rule), n.rule.UID, n.former())
 	n.wants("before", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
 	r := newReconciler(n.Client)
 	n.Reconciler, n.handler = r, r.onSpokeCluster()
@@ -187,15 +187,38 @@ func TestRestartIsNoRenewal(t *testing.T) {
 	n.wants("after", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
 }
 
+// What could not be written does not make the next write wait.
+func TestFiringIsNotWritten(t *testing.T) {
+	t.Parallel()
+	n := newRenewals(t)
+	n.comes("former")
+	row := n.former()
+	n.Board.Report(rule.KeyOf(n.rule), n.rule.UID, row)
+	n.wants("before", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
+	row.Firing = 4
+	n.Board.Report(rule.KeyOf(n.rule), n.rule.UID, row)
+	down, up := errors.New("the hub is down"), n.Client
+	n.Client = interceptor.NewClient(up.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			return down
+		},
+	})
+	if _, err := n.Reconcile(t.Context(), rule.KeyOf(n.rule)); !errors.Is(err, down) {
+		t.Fatalf("Reconcile returned %v", err)
+	}
+	n.Client = up
+	n.wants("after", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 4, "digest")
+}
+
 func TestBoardDropsASpoke(t *testing.T) {
 	t.Parallel()
-	b := NewBoard()
-	one, both := types.NamespacedName{Name: "one"}, types.NamespacedName{Name: "both"}
+	b := newBoard()
+	one, both := rule.AlertRuleKey("", "one"), rule.AlertRuleKey("", "both")
 	b.Report(one, "1", applied("a"))
 	b.Report(both, "1", applied("a"))
 	b.Report(both, "1", applied("b"))
 	b.forgetSpoke("a")
-	if len(b.verdicts) != 1 || len(b.rows(both, "1")) != 1 || b.rows(both, "1")["b"].Name != "b" {
-		t.Errorf("kept are %v", b.verdicts)
+	if len(b.kept(one)) > 0 || len(b.rows(both, "1")) != 1 || b.rows(both, "1")["b"].Name != "b" {
+		t.Errorf("kept are %v", b.rows(both, "1"))
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
@@ -64,7 +65,7 @@ func startReconcilerOn(t *testing.T, h *fleet.Member) *running {
 	must(t, err)
 	must(t, hub.SetupIndexes(t.Context(), mgr.GetFieldIndexer(), "hub", "rulefleet-generated"))
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	r := &Reconciler{Client: mgr.GetClient(), Board: NewBoard(), Recorder: events.NewFakeRecorder(100), Validator: validation.New(validate)}
+	r := &Reconciler{Client: mgr.GetClient(), Board: newBoard(), Recorder: events.NewFakeRecorder(100), Validator: validation.New(validate)}
 	r.damper.clock = clock
 	must(t, r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -75,7 +76,7 @@ func startReconcilerOn(t *testing.T, h *fleet.Member) *running {
 		must(t, group.Wait())
 	}
 	t.Cleanup(stop)
-	return &running{r, h, clock, &spokes{reader: mgr.GetClient(), damper: &r.damper, notify: r.onShown}, stop}
+	return &running{r, h, clock, &spokes{reader: mgr.GetClient(), damper: &r.damper, board: r.Board, notify: r.onShown}, stop}
 }
 
 // parallel calls a function for 0 to n-1.
@@ -162,7 +163,7 @@ func TestOneRuleOn1000Spokes(t *testing.T) {
 			tick := time.NewTicker(phase.over / time.Duration(phase.n))
 			for i := range phase.n {
 				<-tick.C
-				r.Board.Report(hub.Key(ar), ar.UID, phase.report(i))
+				r.Board.Report(rule.KeyOf(ar), ar.UID, phase.report(i))
 			}
 			tick.Stop()
 		}
@@ -223,10 +224,10 @@ func restart(t *testing.T, h *fleet.Member, ar *v1alpha1.AlertRule, verdict func
 	defer tick.Stop()
 	for i := range many {
 		<-tick.C
-		r.Board.Report(hub.Key(ar), ar.UID, verdict(i))
+		r.Board.Report(rule.KeyOf(ar), ar.UID, verdict(i))
 	}
 	eventually(t, "all spokes have reported", func(context.Context) error {
-		if is, ok := r.memories.Load(hub.Key(ar)); !ok || len(is.(known).last) != many {
+		if is, ok := r.memories.Load(rule.KeyOf(ar)); !ok || len(is.(known).last) != many {
 			return errors.New("the status waits")
 		}
 		return nil
@@ -243,7 +244,7 @@ func Test1000RulesOnAFlappingSpoke(t *testing.T) {
 	parallel(t, many, func(i int) {
 		ar := alertRule(fmt.Sprintf("rule-%04d", i), "eu-1")
 		must(t, r.hub.Client.Create(t.Context(), ar))
-		r.Board.Report(hub.Key(ar), ar.UID, applied("eu-1"))
+		r.Board.Report(rule.KeyOf(ar), ar.UID, applied("eu-1"))
 	})
 	r.expectRows(t, "")
 	begin := r.clock.Now()

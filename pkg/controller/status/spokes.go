@@ -77,17 +77,17 @@ func (d *damper) now() time.Time {
 // spokes reconciles SpokeClusters. It enqueues the rules on a spoke when the shown outage changes, and checks
 // again when that is due without an event.
 type spokes struct {
-	reader   client.Reader
-	damper   *damper
-	failures *Failures
-	notify   func(ctx context.Context, name string)
+	reader client.Reader
+	damper *damper
+	board  *Board
+	notify func(ctx context.Context, name string)
 }
 
 func (s *spokes) setup(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("status-spokes").
 		For(&v1alpha1.SpokeCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: connectedChanged})).
-		WithOptions(options()).
+		WithOptions(options[reconcile.Request]()).
 		Complete(s)
 	if err != nil {
 		return fmt.Errorf("setting up status-spokes: %w", err)
@@ -119,7 +119,7 @@ func (s *spokes) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 			return reconcile.Result{}, fmt.Errorf("reading SpokeCluster %s: %w", req.Name, err)
 		}
 		s.damper.forget(req.Name)
-		s.failures.forgetSpoke(req.Name)
+		s.board.forgetSpoke(req.Name)
 		return reconcile.Result{}, nil
 	}
 	changed, result := s.damper.observe(sc)

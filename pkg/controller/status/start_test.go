@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // After a start, a status that does not list all spokes is not written until all have reported, at most for a minute.
@@ -34,7 +34,7 @@ func TestStartOfManySpokes(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.AlertRule{}).Build()
 	report := func(r *Reconciler, names ...v1alpha1.ClusterName) {
 		for _, name := range names {
-			r.Board.Report(hub.Key(ar), ar.UID, applied(name))
+			r.Board.Report(rule.KeyOf(ar), ar.UID, applied(name))
 		}
 	}
 	first := newReconciler(c)
@@ -48,7 +48,7 @@ func TestStartOfManySpokes(t *testing.T) {
 	second.started = time.Now()
 	unchanged := func(what string, r *Reconciler, waits bool) {
 		t.Helper()
-		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: hub.Key(ar)})
+		result, err := r.Reconcile(t.Context(), rule.KeyOf(ar))
 		must(t, err)
 		if again := result.RequeueAfter; again > startPatience || waits != (again > 0) {
 			t.Errorf("%s: it is looked at again after %v", what, again)
@@ -70,7 +70,7 @@ func TestStartOfManySpokes(t *testing.T) {
 	report(second, names[1:]...)
 	differs := applied("s001")
 	differs.Phase, differs.Reason = v1alpha1.PhasePending, v1alpha1.ReasonConflict
-	second.Board.Report(hub.Key(ar), ar.UID, differs)
+	second.Board.Report(rule.KeyOf(ar), ar.UID, differs)
 	unchanged("all but one have reported", second, true)
 	report(second, names[1])
 	report(second, names[0])

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -32,7 +31,7 @@ func (r *TemplateReconciler) SetupWithManager(mgr manager.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("template-status").
 		For(&v1alpha1.AlertRuleTemplate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WithOptions(options()).
+		WithOptions(options[reconcile.Request]()).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up template-status: %w", err)
@@ -51,10 +50,7 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	}
 	next := t.DeepCopy()
 	next.Status.ObservedGeneration = t.Generation
-	for _, c := range r.conditions(t) {
-		c.ObservedGeneration = t.Generation
-		apimeta.SetStatusCondition(&next.Status.Conditions, c)
-	}
+	next.Status.Conditions = rollup.Conditions(t.Status.Conditions, r.conditions(t), t.Generation, metav1.Now())
 	if equality.Semantic.DeepEqual(next.Status, t.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -65,8 +61,8 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	return reconcile.Result{}, nil
 }
 
-// conditions returns the conditions of a template. Ready and Stalled repeat Accepted for tools that know only
-// those.
+// conditions returns the conditions of a template. Ready and Stalled, which is absent for a valid template, repeat
+// Accepted for tools that know only those.
 func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.Condition {
 	invalid := r.Validator.ValidateTemplate(t)
 	use := "the template is in use"
@@ -80,7 +76,6 @@ func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.
 				Message: rollup.AcceptedMessage(r.Validator.TemplateWarnings(t)),
 			},
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: use},
-			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotStalled, Message: "the template is valid"},
 		}
 	}
 	const see = "the template is not valid, see condition Accepted"

@@ -21,15 +21,16 @@ var (
 	aside = regexp.MustCompile(`\(\[[^\]]*\](\([^)]*\))\)`)
 )
 
-// Remedy returns what to do about a reason of an object, or "" for a reason without an entry.
-func Remedy(table, reason string) string {
+// Remedy returns what to do about a reason of an object, or "" for a reason without an entry. Its commands have the name
+// of the spoke.
+func Remedy(table, reason, spoke string) string {
 	for _, t := range reasons.Tables() {
 		if t.Heading != table {
 			continue
 		}
 		for _, r := range t.Reasons {
 			if r.Name == reason {
-				return plain(r.Remedy)
+				return strings.ReplaceAll(plain(r.Remedy), reasons.SpokeName, spoke)
 			}
 		}
 	}

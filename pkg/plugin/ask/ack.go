@@ -95,7 +95,7 @@ func awaitAck(ctx context.Context, e *env.Env, c client.Client, name string, tim
 		return s.Annotations[v1alpha1.AcknowledgeDeletionsAnnotation] == "", nil
 	})
 	if wait.Interrupted(err) {
-		return exit.New(exit.NotReady, fmt.Sprintf("Check that the manager runs in Rulefleet's namespace on the hub. Until then, the acknowledgement stays, and releases what is held at that time. To withdraw it: kubectl annotate spoke %s %s-", name, v1alpha1.AcknowledgeDeletionsAnnotation),
+		return exit.New(exit.NotReady, fmt.Sprintf("Check that the manager runs in Rulefleet's namespace on the hub. The acknowledgement stays set: when the manager acts on it, it also releases deletions that are held by then and that you have not seen. To withdraw it: kubectl annotate spoke %s %s-", name, v1alpha1.AcknowledgeDeletionsAnnotation),
 			"the acknowledgement is set on SpokeCluster %s, but the manager has not acted on it within %v", name, timeout)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
 )
 
@@ -53,6 +54,13 @@ func (q *question) firing(ctx context.Context, spoke string) error {
 	if err != nil {
 		return err
 	}
+	spokes, err := q.spokes(ctx, c)
+	if err != nil {
+		return err
+	}
+	if spoke != "" && len(spokes) > 0 && !slices.ContainsFunc(spokes, func(s v1alpha1.SpokeCluster) bool { return s.Name == spoke }) {
+		return exit.NoSpoke(spoke)
+	}
 	rows := firing(rules.Items, spoke)
 	if !q.p.Tabular() {
 		rules.Items = slices.DeleteFunc(rules.Items, func(r v1alpha1.AlertRule) bool {
@@ -65,10 +73,6 @@ func (q *question) firing(ctx context.Context, spoke string) error {
 	} else {
 		q.Say("No alert is known to fire.")
 	}
-	if err != nil {
-		return err
-	}
-	spokes, err := q.spokes(ctx, c)
 	if err != nil {
 		return err
 	}

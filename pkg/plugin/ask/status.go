@@ -33,7 +33,7 @@ KIND/NAME is one of these:
 
   alertrule/NAME           the rule in every spoke
   spoke/NAME               the conditions of a spoke, and the rules that are not ready there
-  alertruletemplate/NAME   the rules that a template generated`,
+  alertruletemplate/NAME   the conditions of a template, and the generated rules that are not ready`,
 		Example: `  kubectl rulefleet status -A
   kubectl rulefleet status alertrule/high-error-rate -n rulefleet-system
   kubectl rulefleet status spoke/eu-prod-1`,

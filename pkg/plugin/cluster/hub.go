@@ -4,6 +4,8 @@ package cluster
 import (
 	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chartutil"
@@ -15,9 +17,11 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 )
 
 // DefaultNamespace is Rulefleet's own namespace, on the hub and in the spokes, unless it was installed
@@ -55,12 +59,38 @@ func NewHub(version string, warnings io.Writer) *Hub {
 	h.Connect = func() (client.Client, error) {
 		cfg, err := flags.ToRESTConfig()
 		if err != nil {
-			return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+			return nil, badKubeconfig(err)
+		}
+		if err := checkSelected(flags, cfg); err != nil {
+			return nil, err
 		}
 		return newClient(cfg)
 	}
 	h.Helm = func(namespace string) (*action.Configuration, error) { return newHelm(flags, namespace) }
 	return h
+}
+
+func badKubeconfig(err error) error {
+	return exit.New(exit.Usage, "Check the file and the flags that select from it. To list its contexts: kubectl config get-contexts", "reading the kubeconfig: %w", err)
+}
+
+// checkSelected refuses the address that client-go assumes where neither the kubeconfig nor a flag has one.
+func checkSelected(flags *genericclioptions.ConfigFlags, cfg *rest.Config) error {
+	assumed, loader := clientcmd.ClusterDefaults.Server, flags.ToRawKubeConfigLoader()
+	if cfg.Host != assumed || *flags.APIServer == assumed || os.Getenv("KUBERNETES_MASTER") == assumed {
+		return nil
+	}
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return badKubeconfig(err)
+	}
+	for _, c := range raw.Clusters {
+		if c.Server == assumed {
+			return nil
+		}
+	}
+	return exit.New(exit.Usage, "Select a context with --context, or another file with --kubeconfig or KUBECONFIG. To list the contexts: kubectl config get-contexts",
+		"the kubeconfig does not say which cluster is the hub (file: %s)", strings.Join(loader.ConfigAccess().GetLoadingPrecedence(), ", "))
 }
 
 // newHelm sets up Helm's library. Releases are stored in Secrets, as the helm command does by default.
@@ -74,7 +104,7 @@ func newHelm(flags *genericclioptions.ConfigFlags, namespace string) (*action.Co
 	}
 	discovery, err := flags.ToDiscoveryClient()
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, badKubeconfig(err)
 	}
 	discovery.Invalidate() // what kubectl has cached may be old
 	version, err := discovery.ServerVersion()
@@ -112,7 +142,7 @@ func newClient(cfg *rest.Config) (client.Client, error) {
 func (h *Hub) Namespace() (string, error) {
 	namespace, _, err := h.Flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return "", fmt.Errorf("reading the kubeconfig: %w", err)
+		return "", badKubeconfig(err)
 	}
 	return namespace, nil
 }

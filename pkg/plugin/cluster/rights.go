@@ -8,6 +8,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
@@ -94,13 +96,23 @@ func LackingGrants(ctx context.Context, c client.Client, granted []Right) ([]Rig
 	return Lacking(ctx, c, needed)
 }
 
+// maxLines is how many resources Denied lists. An installation with the default values needs fewer.
+const maxLines = 40
+
 // Denied returns an error that names the rights that a person lacks in a cluster, or nil if there are none.
 func Denied(where string, lacking []Right) error {
-	if len(lacking) == 0 {
+	const ask = "Ask an administrator of that cluster for these permissions, or to run the command. Nothing was changed."
+	switch len(lacking) {
+	case 0:
 		return nil
+	case 1:
+		return exit.New(exit.Denied, ask, "you lack permissions %s: %s", where, Words(lacking))
 	}
-	return exit.New(exit.Denied, "Ask an administrator of that cluster for these permissions, or to run the command. Nothing was changed.",
-		"you lack permissions %s: %s", where, Words(lacking))
+	lines := byResource(lacking)
+	if len(lines) > maxLines {
+		lines = append(lines[:maxLines:maxLines], "…")
+	}
+	return exit.New(exit.Denied, "  "+strings.Join(lines, "\n  ")+"\n"+ask, "you lack permissions %s:", where)
 }
 
 // RightsOf returns the rights that rules of a ClusterRole grant, one by one.
@@ -131,6 +143,27 @@ func RightsOf(rules []rbacv1.PolicyRule) []Right {
 	return out
 }
 
+// Grants returns the rights that the Roles and ClusterRoles among some objects grant, each once.
+func Grants(objects []*unstructured.Unstructured) ([]Right, error) {
+	var out []Right
+	for _, o := range objects {
+		if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
+			continue
+		}
+		var role rbacv1.ClusterRole // a Role has the same rules
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		for _, right := range RightsOf(role.Rules) {
+			right.Namespace = o.GetNamespace()
+			if !slices.Contains(out, right) {
+				out = append(out, right)
+			}
+		}
+	}
+	return out, nil
+}
+
 // Without returns the rights of one list that are not in another.
 func Without(rights, others []Right) []Right {
 	return slices.DeleteFunc(slices.Clone(rights), func(r Right) bool { return slices.Contains(others, r) })
@@ -143,4 +176,51 @@ func Words(rights []Right) string {
 		out[i] = r.String()
 	}
 	return strings.Join(out, ", ")
+}
+
+// byResource returns a line for each resource: the verbs for all names of objects, and then those for some.
+func byResource(rights []Right) []string {
+	var resources []Right
+	of := map[Right][]Right{} // a resource, and then an object for each verb
+	for _, r := range rights {
+		resource := r
+		resource.Verb, resource.Name = "", ""
+		if len(of[resource]) == 0 {
+			resources = append(resources, resource)
+		}
+		of[resource] = append(of[resource], r)
+	}
+	out := make([]string, len(resources))
+	for i, resource := range resources {
+		out[i] = strings.TrimSpace(resource.String()) + ": " + strings.Join(verbsOf(of[resource]), "; ")
+	}
+	return out
+}
+
+// verbsOf returns the verbs of the rights on a resource, with the names of objects that have the same verbs.
+func verbsOf(rights []Right) []string {
+	var names []string
+	verbs := map[string][]string{}
+	for _, r := range rights {
+		if len(verbs[r.Name]) == 0 {
+			names = append(names, r.Name)
+		}
+		verbs[r.Name] = append(verbs[r.Name], r.Verb)
+	}
+	slices.Sort(names) // those for all names come first
+	var out []string
+	before := ""
+	for _, name := range names {
+		words := strings.Join(verbs[name], ", ")
+		if name != "" && words == before {
+			out[len(out)-1] += ", " + name
+			continue
+		}
+		before = words
+		if name == "" {
+			before = "" // the next ones are about some objects
+		}
+		out = append(out, strings.TrimSpace(words+" "+name))
+	}
+	return out
 }

@@ -28,14 +28,14 @@ func (h *Hub) Spoke(name string) (*Spoke, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name})
 	raw, err := loader.RawConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, badKubeconfig(err)
 	}
 	if raw.Contexts[name] == nil {
 		return nil, exit.New(exit.Usage, "List them: kubectl config get-contexts", "the kubeconfig has no context %q", name)
 	}
 	cfg, err := loader.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading context %s of the kubeconfig: %w", name, err)
+		return nil, badKubeconfig(fmt.Errorf("context %s: %w", name, err))
 	}
 	return h.SpokeOf("context "+name, cfg)
 }

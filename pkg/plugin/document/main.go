@@ -34,7 +34,8 @@ func run(args []string) error {
 		return fmt.Errorf("preparing the environment: %w", err)
 	}
 	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: os.Stdout, ErrOut: os.Stderr}
-	root := plugin.New(&env.Env{IOStreams: streams, Hub: cluster.NewHub("", os.Stderr), Now: time.Now})
+	root := plugin.New(&env.Env{IOStreams: streams, Hub: cluster.NewHub("", os.Stderr), Version: "VERSION", Now: time.Now})
+	root.InitDefaultVersionFlag() // Execute does it otherwise
 	root.DisableAutoGenTag = true // it has the date
 	dir := args[0]
 	pages, err := filepath.Glob(filepath.Join(dir, "*.md"))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,15 +63,36 @@ func (e *Env) Confirm(yes bool, question string) error {
 	case !e.Interactive:
 		return exit.New(exit.Usage, "Run the command again with --yes.", "the command needs a confirmation, and the input is not a terminal")
 	}
-	_, _ = fmt.Fprintf(e.ErrOut, "%s [y/N] ", output.Clean(question))
-	answer, err := bufio.NewReader(e.In).ReadString('\n')
-	if err != nil && err != io.EOF {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-	if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
+	answer, err := e.ask(question + " [y/N] ")
+	if err == nil && !slices.Contains([]string{"y", "yes"}, strings.ToLower(answer)) {
 		return exit.New(exit.Failed, "", "not confirmed; nothing was changed")
 	}
-	return nil
+	return err
+}
+
+// Choose asks a person for one of several names.
+func (e *Env) Choose(question string, names []string) (string, error) {
+	for i, name := range names {
+		e.Say("  %d) %s", i+1, name)
+	}
+	answer, err := e.ask(fmt.Sprintf("%s [1-%d] ", question, len(names)))
+	if err != nil {
+		return "", err
+	}
+	if n, err := strconv.Atoi(answer); err == nil && n >= 1 && n <= len(names) {
+		return names[n-1], nil
+	}
+	return "", exit.New(exit.Failed, "", "%q is none of the numbers; nothing was changed", answer)
+}
+
+// ask returns what a person answers to a question.
+func (e *Env) ask(question string) (string, error) {
+	_, _ = fmt.Fprint(e.ErrOut, output.Clean(question))
+	answer, err := bufio.NewReader(e.In).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return "", fmt.Errorf("reading the answer: %w", err)
+	}
+	return strings.TrimSpace(answer), nil
 }
 
 // completing bounds the requests for a completion, so that a hub that is away does not block the shell.

@@ -3,12 +3,15 @@ package exit
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
+	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 )
 
 // The exit codes. docs/how-to/plugin.md documents them.
@@ -17,7 +20,7 @@ const (
 	OK = 0
 	// Failed means any failure that has no code of its own.
 	Failed = 1
-	// Usage means that the command line is not valid. Nothing was done.
+	// Usage means that the command line or the kubeconfig is not valid. Nothing was done.
 	Usage = 2
 	// Denied means that the hub or the spoke does not permit a request.
 	Denied = 3
@@ -46,11 +49,16 @@ func New(code int, next, format string, args ...any) error {
 	return &Error{Code: code, Err: fmt.Errorf(format, args...), Next: next}
 }
 
-// Of returns the exit code of a command and its next step. Errors of an API server are recognized. where
-// names the cluster, as in "hub".
+// NoSpoke returns the error for the name of a spoke that does not exist.
+func NoSpoke(name string) error {
+	return New(Missing, "List the spokes: kubectl rulefleet spokes", "there is no spoke %s", name)
+}
+
+// Of returns the exit code of a command and its next step. Errors of an API server are recognized.
 func Of(err error) (code int, next string) {
 	var own *Error
-	var network *net.OpError
+	var certificate *tls.CertificateVerificationError
+	var request *url.Error
 	switch {
 	case err == nil:
 		return OK, ""
@@ -61,13 +69,16 @@ func Of(err error) (code int, next string) {
 	case apierrors.IsForbidden(err):
 		return Denied, "Ask an administrator of the cluster for this permission. The plugin only has your own permissions: kubectl auth can-i --list"
 	case meta.IsNoMatchError(err):
-		return Missing, "Rulefleet is not installed in this cluster. Select the hub with --context, or install Rulefleet: kubectl rulefleet install"
+		return Missing, "If Rulefleet is not installed in this cluster, select the hub with --context, or install it: kubectl rulefleet install. If it is, the CustomResourceDefinition was deleted: " +
+			advice.Docs + "docs/how-to/backup.md#restore-a-kind"
 	case apierrors.IsNotFound(err):
 		return Missing, "Check the name and the namespace. kubectl rulefleet spokes and kubectl rulefleet status -A list what exists."
+	case errors.As(err, &certificate):
+		return Failed, "Check the address of the API server and its certificate authority in the kubeconfig: kubectl config view"
+	case errors.As(err, &request): // there was no answer
+		return Failed, "The API server cannot be reached. Check the context, the network and how you log in: kubectl cluster-info"
 	case errors.Is(err, context.DeadlineExceeded):
 		return NotReady, ""
-	case errors.As(err, &network):
-		return Failed, "The API server cannot be reached. Check the context and the network: kubectl cluster-info"
 	}
 	return Failed, ""
 }

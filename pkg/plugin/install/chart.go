@@ -22,6 +22,7 @@ import (
 	"helm.sh/helm/v3/pkg/release"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -80,6 +81,17 @@ func merge(o *values.Options) (map[string]any, error) {
 
 // target is a release.
 type target struct{ name, namespace string }
+
+// check refuses names that Kubernetes or Helm would refuse.
+func (t target) check() error {
+	if err := chartutil.ValidateReleaseName(t.name); err != nil {
+		return exit.New(exit.Usage, "", "--release-name %q: %w", t.name, err)
+	}
+	if errs := validation.IsDNS1123Label(t.namespace); len(errs) > 0 {
+		return exit.New(exit.Usage, "", "--namespace %q: %s", t.namespace, errs[0])
+	}
+	return nil
+}
 
 // command returns a command of the plugin for the release.
 func (t target) command(verb string) string {

@@ -50,6 +50,10 @@ If you remove the manifests later, let the spokes leave first (kubectl rulefleet
 		if err := p.Check(); err != nil {
 			return err
 		}
+		t := target{o.releaseName, e.Hub.SystemNamespace()}
+		if err := t.check(); err != nil {
+			return err
+		}
 		c, err := load(e.Release)
 		if err != nil {
 			return err
@@ -58,7 +62,6 @@ If you remove the manifests later, let the spokes leave first (kubectl rulefleet
 		if err != nil {
 			return err
 		}
-		t := target{o.releaseName, e.Hub.SystemNamespace()}
 		rel, err := render(c, t, vals, oldest(), false)
 		if err != nil {
 			return err

@@ -170,8 +170,8 @@ func (o *operation) prepare(ctx context.Context) error {
 		return err
 	}
 	o.target = target{o.releaseName, o.Hub.SystemNamespace()}
-	if err := chartutil.ValidateReleaseName(o.releaseName); err != nil {
-		return exit.New(exit.Usage, "", "--release-name: %w", err)
+	if err := o.target.check(); err != nil {
+		return err
 	}
 	if o.chart, err = load(o.Release); err != nil {
 		return err

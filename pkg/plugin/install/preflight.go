@@ -12,10 +12,10 @@ import (
 	"helm.sh/helm/v3/pkg/kube"
 	"helm.sh/helm/v3/pkg/release"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -133,11 +133,7 @@ func (o *operation) objectRights() ([]cluster.Right, error) {
 	return append(out, removal...), err
 }
 
-const (
-	kindCRD         = "CustomResourceDefinition"
-	kindRole        = "Role"
-	kindClusterRole = "ClusterRole"
-)
+const kindCRD = "CustomResourceDefinition"
 
 func identity(d document) string {
 	return d.GroupVersionKind().GroupKind().String() + " " + d.GetNamespace() + "/" + d.GetName()
@@ -183,23 +179,11 @@ func rights(mapper meta.RESTMapper, documents []document, namespace string, verb
 
 // grants returns the rights that the Roles and ClusterRoles among some objects grant.
 func grants(documents []document) ([]cluster.Right, error) {
-	var out []cluster.Right
-	for _, d := range documents {
-		if d.GetKind() != kindRole && d.GetKind() != kindClusterRole {
-			continue
-		}
-		var role rbacv1.ClusterRole // a Role has the same rules
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(d.Object, &role); err != nil {
-			return nil, fmt.Errorf("reading %s %s: %w", d.GetKind(), d.GetName(), err)
-		}
-		for _, right := range cluster.RightsOf(role.Rules) {
-			right.Namespace = d.GetNamespace()
-			if !slices.Contains(out, right) {
-				out = append(out, right)
-			}
-		}
+	objects := make([]*unstructured.Unstructured, len(documents))
+	for i, d := range documents {
+		objects[i] = d.Unstructured
 	}
-	return out, nil
+	return cluster.Grants(objects)
 }
 
 // lacking returns those of the rights, and of the rights to grant, that the person does not have.

@@ -30,7 +30,8 @@ func NewUninstall(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Uninstall Rulefleet from the hub",
-		Long: `Uninstall Rulefleet from the hub. The command shows what is removed and what stays, and asks for a confirmation.
+		Long: `Uninstall Rulefleet from the hub. The command lists the registered spokes, and asks for a confirmation. At its end, it
+prints what stays. --dry-run prints what would be removed.
 
 The CustomResourceDefinitions stay, and with them all AlertRules, templates and SpokeClusters, unless the chart was
 installed with crds.keep=false. The rules in the spokes stay as well. To remove them, let every spoke leave first:
@@ -102,6 +103,9 @@ func (u *uninstallation) prepare(ctx context.Context) error {
 		return err
 	}
 	u.target = target{u.releaseName, u.Hub.SystemNamespace()}
+	if err := u.target.check(); err != nil {
+		return err
+	}
 	if u.hub, err = u.Hub.Connect(); err != nil {
 		return err
 	}

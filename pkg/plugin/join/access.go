@@ -7,9 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -56,25 +54,6 @@ func policyObjects() ([]*unstructured.Unstructured, error) {
 		return nil, fmt.Errorf("reading spoke-policy.yaml: %w", err)
 	}
 	return objects, nil
-}
-
-// grants returns the rights that the ClusterRoles and Roles among some objects grant.
-func grants(objects []*unstructured.Unstructured) ([]cluster.Right, error) {
-	var out []cluster.Right
-	for _, o := range objects {
-		if o.GetKind() != kindClusterRole && o.GetKind() != kindRole {
-			continue
-		}
-		var role rbacv1.ClusterRole // a Role has the same rules
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
-			return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
-		}
-		for _, right := range cluster.RightsOf(role.Rules) {
-			right.Namespace = o.GetNamespace()
-			out = append(out, right)
-		}
-	}
-	return out, nil
 }
 
 // endpoint is the address of a spoke's API server.

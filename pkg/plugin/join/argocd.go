@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,7 +54,7 @@ func ofArgoCD(secret *corev1.Secret) (c argoCluster, why string) {
 		domain, _, _ := strings.Cut(key, "/")
 		return domain == argoGroup || strings.HasSuffix(domain, "."+argoGroup) || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
 	})
-	if len(validation.IsDNS1123Label(c.name)) > 0 {
+	if !nameable(c.name) {
 		return c, fmt.Sprintf("its name in Argo CD, %q, cannot be the name of a spoke", c.name)
 	}
 	if json.Unmarshal(secret.Data["config"], &in) != nil {
@@ -99,7 +98,7 @@ func joinArgoCD(ctx context.Context, e *env.Env, o *options, p *output.Printer) 
 			why = one(ctx, e, *o, p, s, c)
 		}
 		if why != "" {
-			e.Say("Not registered: cluster %s (Secret %s/%s): %s", c.name, s.Namespace, s.Name, why)
+			_, _ = fmt.Fprintln(e.ErrOut, output.CleanLines(fmt.Sprintf("Not registered: cluster %s (Secret %s/%s): %s", c.name, s.Namespace, s.Name, why)))
 			left = append(left, s.Name)
 		}
 	}
@@ -120,11 +119,15 @@ func one(ctx context.Context, e *env.Env, o options, p *output.Printer, s *corev
 	if err == nil {
 		return ""
 	}
-	why := err.Error()
-	if _, next := exit.Of(err); next != "" {
-		why += ". " + next
+	why := output.Clean(err.Error())
+	switch _, next := exit.Of(err); {
+	case next == "":
+		return why
+	case strings.HasSuffix(why, ":"): // a list follows
+		return why + "\n" + next
+	default:
+		return why + ". " + next
 	}
-	return why
 }
 
 // argoSecrets lists the Secrets of the clusters.
@@ -141,7 +144,7 @@ func argoSecrets(ctx context.Context, e *env.Env, o *options) ([]corev1.Secret, 
 	if err != nil {
 		return nil, err
 	}
-	if err := permit(ctx, hub, "on the hub", []cluster.Right{{Verb: "list", Resource: "secrets", Namespace: o.argocdNamespace}}); err != nil {
+	if err := permit(ctx, hub, onHub, []cluster.Right{{Verb: "list", Resource: "secrets", Namespace: o.argocdNamespace}}); err != nil {
 		return nil, err
 	}
 	var list corev1.SecretList

@@ -109,5 +109,5 @@ func verdict(s *v1alpha1.SpokeCluster) error {
 		return exit.New(exit.NotReady, "Check that the manager runs: kubectl get pods -A -l app.kubernetes.io/name=rulefleet",
 			"spoke %s is registered, but the manager has not reported about it yet", s.Name)
 	}
-	return exit.New(exit.NotReady, advice.Remedy(advice.OfSpoke, c.Reason), "spoke %s is registered, but not Ready: %s: %s", s.Name, c.Reason, c.Message)
+	return exit.New(exit.NotReady, advice.Remedy(advice.OfSpoke, c.Reason, s.Name), "spoke %s is registered, but not Ready: %s: %s", s.Name, c.Reason, c.Message)
 }

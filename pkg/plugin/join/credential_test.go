@@ -76,7 +76,7 @@ func TestPermitGrants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	granted, err := grants(objects)
+	granted, err := cluster.Grants(objects)
 	if err != nil {
 		t.Fatal(err)
 	}

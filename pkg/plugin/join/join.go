@@ -1,21 +1,19 @@
 package join
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -54,12 +52,13 @@ The command creates an account with only the permissions that Rulefleet needs in
 with a token of this account into a Secret on the hub, and waits until the spoke is Ready. It checks your
 permissions in both clusters first. The manager renews the token before it expires, unless you set --no-renew.
 
-You can run the command again at any time: it replaces the token, and corrects what was changed. The labels, the kind
-of the token and its duration stay as they are, unless you set --labels, --auth or --duration. --server,
---no-evaluate, --no-renew and --no-policy are not remembered: set them again.
+You can run the command again at any time: it replaces the token, and creates again what was deleted. To overwrite
+what other clients changed, add --force-conflicts. The labels, the kind of the token and its duration stay as they
+are, unless you set --labels, --auth or --duration. --server, --no-evaluate, --no-renew and --no-policy are not
+remembered: set them again.
 
 With --from-argocd, the command registers the clusters that Argo CD on the hub has, if it logs in to them with a bearer
-token or a client certificate. It lists the others, with the reason.`,
+token or a client certificate, without a proxy and without insecure. It lists the others, with the reason.`,
 		Example: `  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 -l env=prod,region=eu
   kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 --dry-run -o yaml
   kubectl rulefleet join --from-argocd env=prod`,
@@ -71,7 +70,7 @@ token or a client certificate. It lists the others, with the reason.`,
 	f.StringVar(&o.server, "server", "", "the `URL` at which the hub's pods reach the spoke's API server (default: the address in the context)")
 	f.StringVar(&o.auth, "auth", "", "token: a token that expires after --duration; static: a token that does not expire, in a Secret of the spoke (default: as before; token for a new spoke)")
 	f.DurationVar(&o.duration, "duration", 0, "how long the token is valid; the spoke may grant less (default: as before; 8760h for a new spoke)")
-	f.StringSliceVar(&o.prometheus, "prometheus", nil, "the Prometheus that evaluates the rules, as NAMESPACE/NAME or ThanosRuler/NAMESPACE/NAME, or auto; needed if the spoke has several")
+	f.StringSliceVar(&o.prometheus, "prometheus", nil, "the Prometheus that evaluates the rules, as NAMESPACE/NAME or ThanosRuler/NAMESPACE/NAME, or auto; without it, the command asks if the spoke has several")
 	f.BoolVar(&o.noEvaluate, "no-evaluate", false, "omit or revoke the permission to query the spoke's Prometheus")
 	f.BoolVar(&o.noRenew, "no-renew", false, "omit or revoke the permission with which the manager renews the token before it expires")
 	f.BoolVar(&o.noPolicy, "no-policy", false, "do not apply the policy that limits the account to Rulefleet's own PrometheusRules; a policy that exists stays")
@@ -176,6 +175,8 @@ func (j *joining) renews() bool { return !j.noRenew && j.auth == authToken }
 func (j *joining) checkFlags() error {
 	var err error
 	switch {
+	case !nameable(j.name):
+		return exit.New(exit.Usage, "Use lower case letters, digits, - and dots.", "%q cannot be the name of a spoke", j.name)
 	case j.context == "" && j.access == nil:
 		return exit.New(exit.Usage, "List them: kubectl config get-contexts", "--spoke-context is missing; name the context of the spoke in your kubeconfig")
 	case j.auth != "" && j.auth != authToken && j.auth != authStatic:
@@ -191,6 +192,9 @@ func (j *joining) checkFlags() error {
 	}
 	return j.p.Check()
 }
+
+// nameable reports whether a spoke, and so a Secret, can have this name.
+func nameable(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
 func parseLabels(text string) (map[string]string, error) {
 	set, err := labels.ConvertSelectorToLabelsMap(text)
@@ -224,8 +228,12 @@ func (j *joining) chooseEndpoint() error {
 
 func (j *joining) checkHub(ctx context.Context) error {
 	var spokes v1alpha1.SpokeClusterList
-	if err := permit(ctx, j.hub, "on the hub", hubRights(j.namespace, j.name, j.suspend || len(j.refs) > 0)); err != nil {
+	if err := permit(ctx, j.hub, onHub, hubRights(j.namespace, j.name, j.suspend || len(j.refs) > 0)); err != nil {
 		return err
+	}
+	// Without the permission to read it, the namespace is not checked.
+	if err := j.hub.Get(ctx, client.ObjectKey{Name: j.namespace}, &corev1.Namespace{}); apierrors.IsNotFound(err) {
+		return exit.New(exit.Missing, "Name Rulefleet's own namespace with --namespace, or install Rulefleet: kubectl rulefleet install", "namespace %q not found on the hub", j.namespace)
 	}
 	if err := j.hub.List(ctx, &spokes); err != nil {
 		return fmt.Errorf("listing the SpokeClusters: %w", err)
@@ -273,7 +281,7 @@ func (j *joining) checkSpoke(ctx context.Context) error {
 	if err := permit(ctx, j.spoke.Client, where, spokeRights(j.apply, j.removed, j.auth == authStatic)); err != nil {
 		return err
 	}
-	granted, err := grants(j.apply)
+	granted, err := cluster.Grants(j.apply)
 	if err != nil {
 		return err
 	}
@@ -287,14 +295,7 @@ func (j *joining) checkSpoke(ctx context.Context) error {
 	if err := checkIdentity(j.name, uid, j.spokes); err != nil {
 		return err
 	}
-	found, served, err := candidates(ctx, j.spoke.Client)
-	if err != nil {
-		return err
-	}
-	if !served {
-		j.Say("Warning: the spoke does not serve PrometheusRules. Install the CustomResourceDefinitions of prometheus-operator there.")
-	}
-	return checkChoice(found, j.refs, len(j.prometheus) > 0, j.present)
+	return j.chooseEvaluators(ctx)
 }
 
 // addPolicy adds the policy to what is applied, if the spoke serves such policies.
@@ -341,7 +342,7 @@ func (j *joining) show() error {
 	for i, o := range objects {
 		where := "in the spoke, " + j.spoke.Origin
 		if i >= inSpoke {
-			where = "on the hub"
+			where = onHub
 		}
 		if err := j.p.Document(where, o); err != nil {
 			return err
@@ -383,7 +384,7 @@ func (j *joining) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rights, err := grants(j.apply)
+	rights, err := cluster.Grants(j.apply)
 	if err != nil {
 		return err
 	}
@@ -409,147 +410,6 @@ func (j *joining) run(ctx context.Context) error {
 		return nil
 	}
 	return j.await(ctx)
-}
-
-// register writes the Secret on the hub. The kubeconfig has a field manager of its own, which the manager shares to renew
-// the token without force. A field manager that applies fewer fields than before gives up the others, and a field without
-// one is removed: so a Secret of an earlier version is shared before it is given up.
-func (j *joining) register(ctx context.Context, config []byte) error {
-	put := func(manager string, s *corev1.Secret) func() error {
-		return func() error { return j.putAs(ctx, j.hub, manager, s) }
-	}
-	kubeconfig := put(v1alpha1.CredentialManager, kubeconfigOf(j.namespace, j.name, config))
-	labels := put(fieldManager, secret(j.namespace, j.name, j.labels, j.renews()))
-	steps := []func() error{kubeconfig, labels} // the label registers the spoke
-	if j.registered != nil && writesKubeconfig(j.registered, fieldManager) {
-		share := put(v1alpha1.CredentialManager, kubeconfigOf(j.namespace, j.name, j.registered.Data[v1alpha1.KubeconfigKey]))
-		steps = []func() error{share, labels, kubeconfig}
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writesKubeconfig reports whether a field manager has applied the kubeconfig of a Secret.
-func writesKubeconfig(s *corev1.Secret, manager string) bool {
-	return slices.ContainsFunc(s.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == manager && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.KubeconfigKey+`"`))
-	})
-}
-
-// grant creates or corrects the account in the spoke.
-func (j *joining) grant(ctx context.Context) error {
-	for _, o := range j.apply {
-		put := j.put
-		if o.GetKind() == kindNamespace {
-			put = j.putNamespace
-		}
-		err := put(ctx, j.spoke.Client, o)
-		if apierrors.IsConflict(err) && (o.GetKind() == kindClusterRole || o.GetKind() == kindRole) {
-			return j.describeConflict(ctx, o, err)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	for _, o := range slices.Backward(j.removed) { // the binding first
-		if err := client.IgnoreNotFound(j.spoke.Client.Delete(ctx, o)); err != nil {
-			return fmt.Errorf("removing %s %s from the spoke: %w", o.GetKind(), o.GetName(), err)
-		}
-	}
-	return nil
-}
-
-// putNamespace creates the namespace if it is absent. There is nothing in it to correct.
-func (j *joining) putNamespace(ctx context.Context, c client.Client, o client.Object) error {
-	var present corev1.Namespace
-	err := c.Get(ctx, client.ObjectKeyFromObject(o), &present)
-	if apierrors.IsNotFound(err) {
-		err = c.Create(ctx, o, client.FieldOwner(fieldManager))
-	}
-	if err != nil {
-		return fmt.Errorf("creating Namespace %s: %w", o.GetName(), err)
-	}
-	return nil
-}
-
-// describeConflict names the rights that another client has removed from a role, or added to it.
-func (j *joining) describeConflict(ctx context.Context, wanted *unstructured.Unstructured, conflict error) error {
-	present := &unstructured.Unstructured{}
-	present.SetGroupVersionKind(wanted.GroupVersionKind())
-	if err := j.spoke.Client.Get(ctx, client.ObjectKeyFromObject(wanted), present); err != nil {
-		return conflict
-	}
-	want, err := grants([]*unstructured.Unstructured{wanted})
-	if err != nil {
-		return err
-	}
-	have, err := grants([]*unstructured.Unstructured{present})
-	if err != nil {
-		return err
-	}
-	parts := []string{}
-	for _, d := range []struct {
-		what string
-		of   []cluster.Right
-	}{{"it lacks: ", cluster.Without(want, have)}, {"it also grants: ", cluster.Without(have, want)}} {
-		if len(d.of) > 0 {
-			parts = append(parts, d.what+cluster.Words(d.of))
-		}
-	}
-	_, next := exit.Of(conflict)
-	return exit.New(exit.Failed, next, "%w; %s", conflict, strings.Join(parts, "; "))
-}
-
-// put applies an object.
-func (j *joining) put(ctx context.Context, c client.Client, o client.Object) error {
-	return j.putAs(ctx, c, fieldManager, o)
-}
-
-// putAs applies an object with a field manager. A client-side apply would repeat a token in an annotation.
-func (j *joining) putAs(ctx context.Context, c client.Client, manager string, o client.Object) error {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return fmt.Errorf("applying %s: %w", o.GetName(), err)
-	}
-	u := &unstructured.Unstructured{Object: content}
-	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
-	opts := []client.ApplyOption{client.FieldOwner(manager)}
-	if j.force {
-		opts = append(opts, client.ForceOwnership)
-	}
-	err = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), opts...)
-	if apierrors.IsConflict(err) {
-		return exit.New(exit.Failed, "Find out who made the change. To overwrite it, run the command again with --force-conflicts.",
-			"another client has changed %s %s: %w", u.GetKind(), u.GetName(), err)
-	}
-	if err != nil {
-		return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
-	}
-	return nil
-}
-
-// configure creates or changes the SpokeCluster before the Secret, so that its settings count from the start.
-func (j *joining) configure(ctx context.Context) error {
-	wanted := j.wantedSpoke()
-	if wanted == nil {
-		return nil
-	}
-	if j.present == nil {
-		if err := j.hub.Create(ctx, wanted); err != nil {
-			return fmt.Errorf("creating SpokeCluster %s: %w", j.name, err)
-		}
-		return nil
-	}
-	changed := j.present.DeepCopy()
-	changed.Spec = wanted.Spec
-	if err := j.hub.Patch(ctx, changed, client.MergeFrom(j.present)); err != nil {
-		return fmt.Errorf("changing SpokeCluster %s: %w", j.name, err)
-	}
-	return nil
 }
 
 // describeLabels formats labels in a stable order.

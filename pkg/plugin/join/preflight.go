@@ -6,10 +6,8 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -106,6 +104,9 @@ func hubRights(namespace, name string, spec bool) []cluster.Right {
 	return out
 }
 
+// onHub says where a permission is missing.
+const onHub = "on the hub"
+
 // permit fails if the person lacks rights in a cluster.
 func permit(ctx context.Context, c client.Client, where string, rights []cluster.Right) error {
 	lacking, err := cluster.Lacking(ctx, c, rights)
@@ -161,88 +162,6 @@ func servesPolicies(c client.Client) (bool, error) {
 		return false, fmt.Errorf("reading which kinds the spoke serves: %w", err)
 	}
 	return true, nil
-}
-
-// candidate is a Prometheus or ThanosRuler that could evaluate the rules.
-type candidate struct{ kind, namespace, name string }
-
-func (c candidate) String() string {
-	if c.kind == "Prometheus" {
-		return c.namespace + "/" + c.name
-	}
-	return c.kind + "/" + c.namespace + "/" + c.name
-}
-
-// candidates lists the Prometheus and ThanosRulers of a spoke that select rules. served is false if the spoke
-// does not serve PrometheusRules.
-func candidates(ctx context.Context, c client.Client) (out []candidate, served bool, err error) {
-	_, err = c.RESTMapper().RESTMapping(schema.GroupKind{Group: monitoringGroup, Kind: "PrometheusRule"}, "v1")
-	if served = err == nil; err != nil && !meta.IsNoMatchError(err) {
-		return nil, false, fmt.Errorf("reading which kinds the spoke serves: %w", err)
-	}
-	for _, kind := range []string{"Prometheus", "ThanosRuler"} {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(schema.GroupVersionKind{Group: monitoringGroup, Version: "v1", Kind: kind + "List"})
-		err := c.List(ctx, list)
-		if meta.IsNoMatchError(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			continue // it is only for the choice, which the manager reports as well
-		}
-		if err != nil {
-			return nil, served, fmt.Errorf("listing the %s objects of the spoke: %w", kind, err)
-		}
-		for i := range list.Items {
-			o := &list.Items[i]
-			if _, selects, _ := unstructured.NestedMap(o.Object, "spec", "ruleSelector"); selects {
-				out = append(out, candidate{kind, o.GetNamespace(), o.GetName()})
-			}
-		}
-	}
-	return out, served, nil
-}
-
-// chooseAutomatically is the value of --prometheus that leaves the choice to Rulefleet.
-const chooseAutomatically = "auto"
-
-// evaluators reads --prometheus.
-func evaluators(values []string) ([]v1alpha1.EvaluatorReference, error) {
-	var out []v1alpha1.EvaluatorReference
-	for _, value := range values {
-		if value == chooseAutomatically {
-			continue
-		}
-		parts := strings.Split(value, "/")
-		if len(parts) == 2 {
-			parts = append([]string{"Prometheus"}, parts...)
-		}
-		if len(parts) != 3 || slices.Contains(parts, "") || parts[0] != "Prometheus" && parts[0] != "ThanosRuler" {
-			return nil, exit.New(exit.Usage, "", "--prometheus %q: write it as NAMESPACE/NAME, as ThanosRuler/NAMESPACE/NAME, or as %s", value, chooseAutomatically)
-		}
-		out = append(out, v1alpha1.EvaluatorReference{Kind: parts[0], Namespace: v1alpha1.NamespaceName(parts[1]), Name: parts[2]})
-	}
-	return out, nil
-}
-
-// checkChoice asks for --prometheus if the spoke has several and none is chosen, and refuses one that the
-// spoke does not have. If none is known, the manager reports it.
-func checkChoice(found []candidate, wanted []v1alpha1.EvaluatorReference, asked bool, present *v1alpha1.SpokeCluster) error {
-	names := make([]string, len(found))
-	for i, c := range found {
-		names[i] = c.String()
-	}
-	for _, w := range wanted {
-		if c := (candidate{w.Kind, string(w.Namespace), w.Name}); len(found) > 0 && !slices.Contains(found, c) {
-			return exit.New(exit.Usage, "", "--prometheus %s: the spoke has no such object with a ruleSelector; it has: %s", c, strings.Join(names, ", "))
-		}
-	}
-	if asked || len(found) < 2 || present != nil && (len(present.Spec.EvaluatorRefs) > 0 || hasChosen(present)) {
-		return nil
-	}
-	return exit.New(exit.Usage, "Choose the one that is to evaluate the rules: --prometheus "+names[0]+". To leave it to Rulefleet, use --prometheus auto.",
-		"the spoke has several Prometheus or ThanosRuler objects with a ruleSelector: %s", strings.Join(names, ", "))
-}
-
-func hasChosen(s *v1alpha1.SpokeCluster) bool {
-	return slices.ContainsFunc(s.Status.Evaluators, func(e v1alpha1.Evaluator) bool { return e.Chosen })
 }
 
 // checkServer refuses an address that cannot be that of an API server, and warns of one that the hub will not use.

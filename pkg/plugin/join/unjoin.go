@@ -37,11 +37,12 @@ func NewUnjoin(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unjoin NAME",
 		Short: "Let a spoke leave: remove its rules, its registration and its account",
-		Long: `Let a spoke leave. The command shows which rules will be removed from the spoke, asks for a confirmation,
+		Long: `Let a spoke leave. The command shows what will be removed, with the number of rules, asks for a confirmation,
 and deletes the SpokeCluster and the Secret on the hub. With --spoke-context, it also deletes the account in the
 spoke, which revokes all of its tokens. The namespace of the account stays.
 
-All alerts of Rulefleet are removed from the spoke at once, unless you set --orphan.`,
+All rules of this hub are removed from the spoke at once, unless you set --orphan, the deletionPolicy of the
+SpokeCluster is Orphan, or the spoke is suspended.`,
 		Example: `  kubectl rulefleet unjoin eu-prod-1 --spoke-context eu-prod-1
   kubectl rulefleet unjoin eu-prod-1 --orphan --yes`,
 		Args:              cobra.ExactArgs(1),
@@ -104,7 +105,7 @@ func (u *unjoining) look(ctx context.Context) (err error) {
 	if u.hub, err = u.Hub.Connect(); err != nil {
 		return err
 	}
-	if err := permit(ctx, u.hub, "on the hub", u.hubRights()); err != nil {
+	if err := permit(ctx, u.hub, onHub, u.hubRights()); err != nil {
 		return err
 	}
 	present := &v1alpha1.SpokeCluster{}
@@ -139,12 +140,15 @@ func (u *unjoining) look(ctx context.Context) (err error) {
 		return exit.New(exit.Usage, "Select the context of the spoke with --spoke-context.", "context %s is not the cluster of spoke %s", u.context, u.name)
 	}
 	var id corev1.ConfigMap
-	if err := u.hub.Get(ctx, client.ObjectKey{Namespace: u.namespace, Name: "rulefleet-hub"}, &id); err != nil {
+	if err := u.hub.Get(ctx, client.ObjectKey{Namespace: u.namespace, Name: hubConfigMap}, &id); err != nil {
 		return fmt.Errorf("reading the id of the hub, to find out whether another hub uses the account in the spoke: %w", err)
 	}
 	u.hubID = id.Data["id"]
 	return nil
 }
+
+// hubConfigMap has the id of the hub, which tells its rules in a spoke from those of other hubs.
+const hubConfigMap = "rulefleet-hub"
 
 // hubRights returns the rights that the person needs on the hub.
 func (u *unjoining) hubRights() []cluster.Right {
@@ -157,6 +161,9 @@ func (u *unjoining) hubRights() []cluster.Right {
 	if u.orphan {
 		out = append(out, cluster.Right{Verb: "patch", Group: v1alpha1.Group, Resource: "spokeclusters", Name: u.name})
 	}
+	if u.context != "" {
+		out = append(out, cluster.Right{Verb: "get", Resource: "configmaps", Namespace: u.namespace, Name: hubConfigMap})
+	}
 	return out
 }
 
@@ -166,7 +173,7 @@ func (u *unjoining) checkSecret(ctx context.Context) error {
 	err := u.hub.Get(ctx, client.ObjectKey{Namespace: u.namespace, Name: u.name}, &s)
 	if apierrors.IsNotFound(err) {
 		if u.present == nil && u.context == "" {
-			return exit.New(exit.Missing, "List the spokes: kubectl rulefleet spokes", "there is no spoke %s", u.name)
+			return exit.NoSpoke(u.name)
 		}
 		return nil
 	}

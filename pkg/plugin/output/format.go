@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -32,21 +33,27 @@ type Printer struct {
 	Out     io.Writer
 	Color   bool
 	Formats []string
+
+	output, dryRun *pflag.Flag
 }
 
 // AddFlag adds the flag --output. It comes after the flag --dry-run of a command, without which there is no output.
 func (p *Printer) AddFlag(cmd *cobra.Command, formats ...string) {
 	p.Formats, p.Format = formats, formats[0]
 	of := "output"
-	if cmd.Flags().Lookup("dry-run") != nil {
+	if p.dryRun = cmd.Flags().Lookup("dry-run"); p.dryRun != nil {
 		of = "objects that --dry-run prints"
 	}
 	cmd.Flags().StringVarP(&p.Format, "output", "o", formats[0], "the `format` of the "+of+": "+strings.Join(formats, ", "))
+	p.output = cmd.Flags().Lookup("output")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// Check refuses a format that the command does not have.
+// Check refuses a format that the command does not have, and one for objects that are not printed.
 func (p *Printer) Check() error {
+	if p.output.Changed && p.dryRun != nil && p.dryRun.Value.String() != "true" {
+		return exit.New(exit.Usage, "To see the objects, add --dry-run. To carry the command out, omit --output.", "--output is the format of what --dry-run prints, and --dry-run is not set")
+	}
 	if !slices.Contains(p.Formats, p.Format) {
 		return exit.New(exit.Usage, "", "--output %q is not a format; use one of %s", p.Format, strings.Join(p.Formats, ", "))
 	}

@@ -44,4 +44,7 @@ func TestSpokesCantControlTheTerminal(t *testing.T) {
 	if got := b.String(); strings.ContainsAny(got, "\x1b\x07\u202e\u009b") || strings.Count(got, "\n") != 2 {
 		t.Errorf("printed %q", got)
 	}
+	if got := CleanLines("one\r\x1b[2J\ntwo"); got != "one \ufffd[2J\ntwo" {
+		t.Errorf("several lines are %q", got)
+	}
 }

@@ -162,18 +162,12 @@ func (c *chain) join() string {
 }
 
 // fixSpoke returns the remedy for a reason of the SpokeCluster.
-func (c *chain) fixSpoke(reason string) string { return c.remedy(advice.OfSpoke, reason) }
+func (c *chain) fixSpoke(reason string) string {
+	return advice.Remedy(advice.OfSpoke, reason, c.Cluster)
+}
 
 // fixRule returns the remedy for a reason of the AlertRule.
-func (c *chain) fixRule(reason string) string { return c.remedy(advice.OfRule, reason) }
-
-// remedy returns the remedy for a reason, with the name of the spoke in its commands.
-func (c *chain) remedy(table, reason string) string {
-	return strings.NewReplacer(
-		"kubectl patch spoke NAME", "kubectl patch spoke "+c.Cluster, "kubectl annotate spoke NAME", "kubectl annotate spoke "+c.Cluster,
-		"kubectl rulefleet join", "kubectl rulefleet join "+c.Cluster+" --spoke-context CONTEXT",
-	).Replace(advice.Remedy(table, reason))
-}
+func (c *chain) fixRule(reason string) string { return advice.Remedy(advice.OfRule, reason, c.Cluster) }
 
 // restore says how to restore the Secret of the spoke, or its kubeconfig.
 func (c *chain) restore() string {
@@ -211,7 +205,7 @@ func (c *chain) spoke() Link {
 	case s == nil:
 		return notOK("It is created when the spoke is registered: see the step registration.", "%s does not exist", c.ofSpoke())
 	case !s.DeletionTimestamp.IsZero():
-		return notOK("Wait until it is gone. To keep the cluster, join it again then.", "%s is being deleted", c.ofSpoke())
+		return notOK("Wait until it is gone. If you want to keep the cluster, register it again after that.", "%s is being deleted", c.ofSpoke())
 	case s.Spec.Suspend != nil && *s.Spec.Suspend:
 		return notOK(c.fixSpoke(v1alpha1.ReasonSuspended), "%s: spec.suspend is true, so nothing is written to the spoke", c.ofSpoke())
 	}
@@ -229,7 +223,11 @@ func (c *chain) ofCondition(kind string) Link {
 	case cond == nil:
 		return unknown("%s has no condition %s", c.ofSpoke(), kind)
 	case cond.Status == metav1.ConditionTrue:
-		return ok("%s", said(c.ofSpoke(), cond))
+		l := ok("%s", said(c.ofSpoke(), cond))
+		if cond.Reason == v1alpha1.ReasonKubeconfigNotUsed { // which ends with the manager's process
+			l.Fix = c.fixSpoke(cond.Reason)
+		}
+		return l
 	case cond.Status == metav1.ConditionUnknown:
 		l := unknown("%s", said(c.ofSpoke(), cond))
 		l.Fix = c.fixSpoke(cond.Reason)
@@ -290,10 +288,14 @@ func (c *chain) placement() Link {
 	cluster := rule.Cluster{Name: c.Cluster, Labels: c.Spoke.Labels, Tenants: c.Spoke.Spec.Tenants, Tenant: c.Tenant}
 	placed, err := rule.Places(c.Rule.Spec.Placement, cluster)
 	if err != nil {
-		return notOK("Correct spec.placement.selector.", "%s: spec.placement: %v", c.ofRule(), err)
+		return notOK("Correct the selectors of spec.placement.", "%s: spec.placement: %v", c.ofRule(), err)
 	}
 	if !placed {
-		return notOK(c.place(), "%s: spec.placement does not select the spoke; its labels are %s", c.ofRule(), cmp.Or(labels.FormatLabels(c.Spoke.Labels), "<none>"))
+		does := "spec.placement does not select the spoke"
+		if c.excluded() {
+			does = "spec.placement.exclude leaves out the spoke"
+		}
+		return notOK(c.place(), "%s: %s; its labels are %s", c.ofRule(), does, cmp.Or(labels.FormatLabels(c.Spoke.Labels), "<none>"))
 	}
 	if rule.StateIn(c.Rule, cluster) == v1alpha1.Disabled {
 		if c.Rule.Spec.State == v1alpha1.Disabled {
@@ -328,7 +330,21 @@ func (c *chain) place() string {
 		return fmt.Sprintf("The AlertRule is only for the spoke of spec.workloadRef (%s). A template generates an AlertRule of its own for each spoke: kubectl get alertrules -A -l %s=%s",
 			c.Rule.Spec.WorkloadRef.Cluster, v1alpha1.ClusterLabel, c.Cluster)
 	}
+	if c.excluded() {
+		return "If the rule should be in this spoke, change spec.placement.exclude of the AlertRule: remove the spoke from names, or change the selector."
+	}
 	return "If the rule should be in this spoke, change spec.placement of the AlertRule: add the spoke to names, or change the selector."
+}
+
+// excluded reports whether the rule would be placed on the spoke without spec.placement.exclude.
+func (c *chain) excluded() bool {
+	p := c.Rule.Spec.Placement
+	if p.Exclude == nil {
+		return false
+	}
+	p.Exclude = nil
+	placed, err := rule.Places(p, rule.Cluster{Name: c.Cluster, Labels: c.Spoke.Labels})
+	return placed && err == nil
 }
 
 // current reports whether the row is about the current version of the rule, and the spoke is connected.
@@ -369,7 +385,7 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return notOK(c.fixRow(), "%s", c.rowSays()) // the spoke has an earlier version
 	case reached >= at:
 		return ok("%s: status.clusters[%s]: phase %s", c.ofRule(), c.Cluster, c.row.Phase)
-	case reached < at && c.row.Reason == v1alpha1.ReasonSuspended && phase != v1alpha1.PhaseApplied:
+	case reached < at && c.row.Reason == v1alpha1.ReasonSuspended && c.row.Phase == v1alpha1.PhaseApplied:
 		return unknown("the spoke has an earlier version of the rule")
 	case reached < at-1:
 		return c.behind()

@@ -139,6 +139,14 @@ func TestChain(t *testing.T) {
 			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
 			in.Rule.Status.Clusters = nil
 		}, "+++++-?????", "add the spoke to names, or change the selector"},
+		{"excluded by name", func(in *input) {
+			in.Rule.Spec.Placement.Exclude = &v1alpha1.ClusterExclusion{Names: []v1alpha1.ClusterName{"eu-1"}}
+			in.Rule.Status.Clusters = nil
+		}, "+++++-?????", "change spec.placement.exclude of the AlertRule"},
+		{"excluded, and not selected", func(in *input) {
+			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}, Exclude: &v1alpha1.ClusterExclusion{Names: []v1alpha1.ClusterName{"eu-1"}}}
+			in.Rule.Status.Clusters = nil
+		}, "+++++-?????", "add the spoke to names, or change the selector"},
 		{"generated for another spoke", func(in *input) {
 			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
 			in.Rule.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "us-1"}
@@ -255,11 +263,28 @@ func TestChain(t *testing.T) {
 				if l.Evidence == "" {
 					t.Errorf("%s has no evidence", l.Name)
 				}
+				if strings.Contains(l.Evidence, "has an earlier version") && in.Rule.Status.Clusters[0].Phase == v1alpha1.PhasePending {
+					t.Errorf("%s: %q, and it is not known whether the spoke has any version", l.Name, l.Evidence)
+				}
 				if strings.Contains(l.Evidence, "step is not ok") && Broken(links) == nil {
 					t.Errorf("%s: %q, and every step is ok or unknown", l.Name, l.Evidence)
 				}
 			}
 		})
+	}
+}
+
+// TestUnusedKubeconfig has a kubeconfig that does not work while the former one does: nothing is broken yet, and why says
+// what to do.
+func TestUnusedKubeconfig(t *testing.T) {
+	in := sound()
+	in.say(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonKubeconfigNotUsed, "it is not valid YAML")
+	links := chainOf(*in)
+	if got := states(links); got != "+++++++++++" {
+		t.Errorf("the states are %s", got)
+	}
+	if l := links[2]; !strings.Contains(l.Evidence, "it is not valid YAML") || !strings.Contains(l.Fix, "correct the Secret") {
+		t.Errorf("got %+v", l)
 	}
 }
 

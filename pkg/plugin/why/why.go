@@ -26,10 +26,11 @@ func New(e *env.Env) *cobra.Command {
 		Short: "Explain the state of a rule in a spoke, and what fixes it",
 		Long: `Explain the state of a rule in a spoke: every step from the Secret that registers the spoke to the alert,
 whether it is ok, not ok or unknown, the evidence, and what fixes it. The command reads only the hub. If you may
-not read the Secret or the SpokeCluster, their steps are unknown.
+not read the Secret or the SpokeCluster, their steps are unknown, unless the SpokeCluster or the AlertRule shows
+their state.
 
 The exit code is 5 if a step is not ok. In the output, CONTEXT stands for the context of the spoke in your
-kubeconfig, and NAME for the name of the spoke.`,
+kubeconfig.`,
 		Example:           "  kubectl rulefleet why alertrule/high-error-rate -n rulefleet-system --cluster eu-prod-1",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: e.CompleteRef(env.KindRule),
@@ -68,7 +69,7 @@ kubeconfig, and NAME for the name of the spoke.`,
 			return err
 		}
 		if broken := Broken(links); broken != nil {
-			return exit.New(exit.NotReady, "Cause: "+broken.Evidence+"\nNext step: "+broken.Fix, "AlertRule %s/%s does not work in spoke %s: the step %q is not ok", in.Rule.Namespace, in.Rule.Name, spoke, broken.Name)
+			return exit.New(exit.NotReady, "Cause: "+output.Clean(broken.Evidence)+"\nNext step: "+output.Clean(broken.Fix), "AlertRule %s/%s does not work in spoke %s: the step %q is not ok", in.Rule.Namespace, in.Rule.Name, spoke, broken.Name)
 		}
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -80,13 +79,13 @@ func TestRuleLabels(t *testing.T) {
 }
 
 func TestAdoption(t *testing.T) {
-	key := types.NamespacedName{Namespace: "shop", Name: "down"}
+	key := rule.AlertRuleKey("shop", "down")
 	desired := withLabels(t, nil)
 	old := desired.DeepCopy()
-	old.Name, old.ResourceVersion = rule.ObjectName("former", "shop", "down"), "7"
+	old.Name, old.ResourceVersion = rule.ObjectName("former", rule.AlertRuleKey("shop", "down")), "7"
 	old.Labels[v1alpha1.HubLabel], old.Labels["theirs"] = "former", "too"
 	old.Spec.Groups[0].Rules[0].Alert = "Former"
-	if !rule.Adopts(old, "former", key) || rule.Adopts(old, "other", key) || rule.Adopts(old, "former", types.NamespacedName{Namespace: "shop", Name: "up"}) {
+	if !rule.Adopts(old, "former", key) || rule.Adopts(old, "other", key) || rule.Adopts(old, "former", rule.AlertRuleKey("shop", "up")) {
 		t.Error("it is taken for another's")
 	}
 	own := desired.DeepCopy()

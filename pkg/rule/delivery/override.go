@@ -44,6 +44,12 @@ func (m *merged) take(o *v1alpha1.Override, path string) {
 	if o.For != "" && m.first("spec.for", path+".for") {
 		m.alert.For = o.For
 	}
+	if o.KeepFiringFor != "" && m.first("spec.keepFiringFor", path+".keepFiringFor") {
+		m.alert.KeepFiringFor = o.KeepFiringFor
+	}
+	if o.Interval != "" && m.first("spec.interval", path+".interval") {
+		m.alert.Interval = o.Interval
+	}
 	if o.Severity != "" && m.first("spec.labels[severity]", path+".severity") {
 		m.alert.Severity = o.Severity
 		delete(m.alert.Labels, rule.SeverityLabel)

@@ -20,6 +20,12 @@ func named(names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Names: names}
 }
 
+func except(names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
+	s := onAll()
+	s.Exclude = &v1alpha1.ClusterExclusion{Names: names}
+	return s
+}
+
 func onAll() v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
 }
@@ -40,29 +46,31 @@ func TestEffective(t *testing.T) {
 	}{
 		"none":              {},
 		"for other spokes":  {overrides: overrides{{ClusterSelection: named("us-1"), Expr: "x", State: v1alpha1.Disabled}}},
+		"but here":          {overrides: overrides{{ClusterSelection: except("eu-1"), Expr: "x", State: v1alpha1.Disabled}}},
 		"nothing is picked": {overrides: overrides{{Expr: "x"}}},
 		"a selector that is not valid": {
 			overrides: overrides{{ClusterSelection: v1alpha1.ClusterSelection{Selector: ruletest.BadSelector}, Expr: "x"}},
 		},
 		"every field, by label": {
 			overrides: overrides{{
-				ClusterSelection: prod, State: v1alpha1.Disabled, Expr: "up < 1", For: "1m", Severity: "critical",
+				ClusterSelection: prod, State: v1alpha1.Disabled, Expr: "up < 1", For: "1m", KeepFiringFor: "2m", Interval: "3m", Severity: "critical",
 				Labels: ruletest.Texts{"team": "sre", "new": "1"}, Annotations: ruletest.Texts{"summary": "oh"},
 			}},
 			want: func(a *v1alpha1.AlertSpec) {
-				a.Expr, a.For, a.Severity = "up < 1", "1m", "critical"
+				a.Expr, a.For, a.KeepFiringFor, a.Interval, a.Severity = "up < 1", "1m", "2m", "3m", "critical"
 				a.Labels, a.Annotations = ruletest.Texts{"team": "sre", "tier": "2", "new": "1"}, ruletest.Texts{"summary": "oh", "runbook": "x"}
 			},
 			state: v1alpha1.Disabled,
 		},
 		"the first that sets a field wins, field by field": {
 			overrides: overrides{
-				{ClusterSelection: named("eu-1"), For: "1m", Labels: ruletest.Texts{"team": "a"}},
+				{ClusterSelection: named("eu-1"), For: "1m", KeepFiringFor: "0s", Interval: "1m", Labels: ruletest.Texts{"team": "a"}},
 				{ClusterSelection: prod, For: "2m", Expr: "b", Labels: ruletest.Texts{"team": "b", "tier": "b"}, State: v1alpha1.Enabled},
-				{ClusterSelection: onAll(), For: "3m", Expr: "c", Severity: "info", Labels: ruletest.Texts{"tier": "c"}, State: v1alpha1.Disabled},
+				{ClusterSelection: onAll(), For: "3m", KeepFiringFor: "3m", Interval: "3m", Expr: "c", Severity: "info", Labels: ruletest.Texts{"tier": "c"}, State: v1alpha1.Disabled},
 			},
 			want: func(a *v1alpha1.AlertSpec) {
 				a.For, a.Expr, a.Severity, a.Labels = "1m", "b", "info", ruletest.Texts{"team": "a", "tier": "b"}
+				a.KeepFiringFor, a.Interval = "0s", "1m"
 			},
 			state: v1alpha1.Enabled,
 		},

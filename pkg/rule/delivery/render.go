@@ -74,7 +74,7 @@ func Render(s rule.Source, c rule.Cluster, o Options) (*monitoringv1.PrometheusR
 		},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   TargetNamespace(s, c, o),
-			Name:        rule.ObjectName(o.HubID, s.GetNamespace(), s.GetName()),
+			Name:        rule.ObjectName(o.HubID, rule.KeyOf(s)),
 			Labels:      labels,
 			Annotations: objectAnnotations(s, labels),
 		},

@@ -31,9 +31,38 @@ func (in *Input) accepted() metav1.Condition {
 	return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, AcceptedMessage(in.Warnings))
 }
 
-// conclude derives the summary, Ready and Stalled from the rows, and from whether the rule is valid
+// conditions returns the conditions of the rule, of which Ready is given.
+func (in *Input) conditions(v view, ready metav1.Condition) []metav1.Condition {
+	all := []metav1.Condition{in.accepted(), ready}
+	if c, is := in.stalled(v); is {
+		all = append(all, c)
+	}
+	if c, is := in.metricsMissing(v); is {
+		all = append(all, c)
+	}
+	return Conditions(in.Rule.Status.Conditions, all, in.Rule.Generation, in.Now)
+}
+
+// Conditions returns the conditions of a status that had others before. Stalled and MetricsPresent are absent unless they
+// are given; conditions that others put there stay. The time of a transition stays if the status of the condition does;
+// otherwise, it is now.
+func Conditions(before, given []metav1.Condition, generation int64, now metav1.Time) []metav1.Condition {
+	out := slices.Clone(before)
+	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionMetricsPresent} {
+		if meta.FindStatusCondition(given, kind) == nil {
+			meta.RemoveStatusCondition(&out, kind)
+		}
+	}
+	for _, c := range given {
+		c.ObservedGeneration, c.LastTransitionTime = generation, now
+		meta.SetStatusCondition(&out, c)
+	}
+	return out
+}
+
+// conclude derives the summary and Ready from the rows, and from whether the rule is valid
 // and enabled.
-func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready, stalled metav1.Condition) {
+func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready metav1.Condition) {
 	var all totals
 	for i := range v.rows {
 		all.add(&v.rows[i], in.Rule.Generation)
@@ -52,7 +81,7 @@ func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready, stalled 
 	case all.asked:
 		summary.Firing = new(all.firing)
 	}
-	return summary, in.ready(v, all), in.stalled(v)
+	return summary, in.ready(v, all)
 }
 
 // kept reports whether the rows that are not listed are those of a former derivation, of which only the states
@@ -120,13 +149,13 @@ func (in *Input) ready(v view, all totals) metav1.Condition {
 
 // refusing counts the spokes that the placement selects by labels and that don't take the rule.
 func (in *Input) refusing() (n int) {
-	selector, err := rule.SelectorOf(in.Rule.Spec.Placement.Selector)
+	selection, err := rule.SelectionOf(in.Rule.Spec.Placement)
 	if err != nil {
 		return 0 // validation.Rule refuses it
 	}
 	for i := range in.Clusters {
 		s := &in.Clusters[i]
-		if !s.taken() && rule.Selects(nil, selector, s.Cluster) && !slices.Contains(in.Rule.Spec.Placement.Names, v1alpha1.ClusterName(s.Name)) {
+		if !s.taken() && selection.Selects(s.Cluster) && !slices.Contains(in.Rule.Spec.Placement.Names, v1alpha1.ClusterName(s.Name)) {
 			n++
 		}
 	}
@@ -171,10 +200,10 @@ func reasonOf(rows []v1alpha1.ClusterStatus) string {
 	return reason
 }
 
-// stalled derives Stalled from the rows.
-func (in *Input) stalled(v view) metav1.Condition {
+// stalled derives Stalled from the rows. is is false if the rule is not stalled.
+func (in *Input) stalled(v view) (c metav1.Condition, is bool) {
 	if in.Invalid != nil {
-		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, in.notAccepted()+"; see condition Accepted")
+		return condition(v1alpha1.ConditionStalled, true, in.Invalid.Reason, in.notAccepted()+"; see condition Accepted"), true
 	}
 	stalls := func(rows []v1alpha1.ClusterStatus) []v1alpha1.ClusterStatus {
 		return slices.DeleteFunc(slices.Clone(rows), func(r v1alpha1.ClusterStatus) bool { return !reasons.Is(r.Reason, reasons.Stalling) })
@@ -182,31 +211,25 @@ func (in *Input) stalled(v view) metav1.Condition {
 	leftovers := stalls(in.leftovers())
 	all, quoted := append(stalls(v.rows), leftovers...), append(stalls(v.listed), leftovers...)
 	if len(all) == 0 {
-		return condition(v1alpha1.ConditionStalled, false, v1alpha1.ReasonNotStalled, "the rule is not stalled")
+		return c, false
 	}
 	message := tell(quoted, len(all))
-	return condition(v1alpha1.ConditionStalled, true, append(quoted, all...)[0].Reason, message)
+	return condition(v1alpha1.ConditionStalled, true, append(quoted, all...)[0].Reason, message), true
 }
 
-// metricsPresent reports whether the spokes' Prometheus have the series that the expression selects.
-// known is false if none can be queried.
-func (in *Input) metricsPresent(v view) (c metav1.Condition, known bool) {
+// metricsMissing reports whether a spoke's Prometheus lacks series that the expression selects, as far as is known.
+func (in *Input) metricsMissing(v view) (c metav1.Condition, is bool) {
 	if was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && in.kept(v) {
 		return *was, true
 	}
 	var lacking []string
 	for i := range v.rows {
-		r := &v.rows[i]
-		known = known || asked(r)
-		if len(r.MissingMetrics) > 0 {
+		if r := &v.rows[i]; len(r.MissingMetrics) > 0 {
 			lacking = append(lacking, string(r.Name)+": "+strings.Join(r.MissingMetrics, ", "))
 		}
 	}
-	if !in.Metrics || !known {
+	if !in.Metrics || len(lacking) == 0 {
 		return c, false
-	}
-	if len(lacking) == 0 {
-		return condition(v1alpha1.ConditionMetricsPresent, true, v1alpha1.ReasonMetricsPresent, "Prometheus has series for every selector of the expression"), true
 	}
 	quoted := make([]string, 0, told)
 	for _, text := range lacking[:min(told, len(lacking))] {

@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -50,22 +51,22 @@ func TestStatusOfProvenRules(t *testing.T) {
 		"evaluated": {
 			rows:    []v1alpha1.ClusterStatus{evaluated("a", 0, 1, 0), evaluated("b", 2, 1, 0)},
 			summary: v1alpha1.RuleSummary{Desired: 2, Applied: 2, Selected: 2, Evaluating: 2, Firing: firing(2), Ready: "2/2"},
-			ready:   "True/AllApplied", stalled: "False/NotStalled",
+			ready:   "True/AllApplied",
 		},
 		"as far as can be known": {
 			rows:    []v1alpha1.ClusterStatus{rowOf("a", v1alpha1.PhaseApplied, "NoEvaluator", 1, 0), rowOf("b", v1alpha1.PhaseApplied, "EvaluatorsUnknown", 1, 0), selected("c", "Predicted", 1, 0), selected("d", "Confirmed", 1, 0)},
 			summary: v1alpha1.RuleSummary{Desired: 4, Applied: 4, Selected: 2, Ready: "4/4"},
-			ready:   "True/AllApplied", stalled: "False/NotStalled",
+			ready:   "True/AllApplied",
 		},
 		"of an older generation": {
 			rows:    []v1alpha1.ClusterStatus{evaluated("a", 1, 0, 0)},
 			summary: v1alpha1.RuleSummary{Desired: 1, Applied: 1, Selected: 1, Evaluating: 1, Firing: firing(1), Ready: "0/1"},
-			ready:   "False/Progressing", stalled: "False/NotStalled",
+			ready:   "False/Progressing",
 		},
 		"loading": {
 			rows:    []v1alpha1.ClusterStatus{selected("a", "Loading", 1, 0), evaluated("b", 0, 1, 0)},
 			summary: v1alpha1.RuleSummary{Desired: 2, Applied: 2, Selected: 2, Evaluating: 1, Firing: firing(0), Ready: "1/2"},
-			ready:   "False/Loading", stalled: "False/NotStalled",
+			ready:   "False/Loading",
 		},
 		"not loaded": {
 			rows:    []v1alpha1.ClusterStatus{selected("a", "NotLoaded", 1, 0)},
@@ -75,12 +76,12 @@ func TestStatusOfProvenRules(t *testing.T) {
 		"fails": {
 			rows:    []v1alpha1.ClusterStatus{selected("a", "EvaluationFailed", 1, 0)},
 			summary: v1alpha1.RuleSummary{Desired: 1, Applied: 1, Selected: 1, Failing: 1, Firing: firing(0), Ready: "0/1"},
-			ready:   "False/EvaluationFailed", stalled: "False/NotStalled",
+			ready:   "False/EvaluationFailed",
 		},
 		"evaluator is down": {
 			rows:    []v1alpha1.ClusterStatus{selected("a", "EvaluatorUnreachable", 1, 0)},
 			summary: v1alpha1.RuleSummary{Desired: 1, Applied: 1, Selected: 1, Failing: 1, Firing: firing(0), Ready: "0/1"},
-			ready:   "False/EvaluatorUnreachable", stalled: "False/NotStalled",
+			ready:   "False/EvaluatorUnreachable",
 		},
 		"not selected": {
 			rows:    []v1alpha1.ClusterStatus{rowOf("a", v1alpha1.PhaseApplied, "NotSelected", 1, 0), selected("b", "NamespaceEnforced", 1, 0)},
@@ -90,7 +91,7 @@ func TestStatusOfProvenRules(t *testing.T) {
 		"never asked": {
 			rows:    []v1alpha1.ClusterStatus{selected("a", evaluation.ReasonUnproven, 1, 0)},
 			summary: v1alpha1.RuleSummary{Desired: 1, Applied: 1, Selected: 1, Firing: firing(0), Ready: "0/1"},
-			ready:   "False/Loading", stalled: "False/NotStalled",
+			ready:   "False/Loading",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestStatusOfProvenRules(t *testing.T) {
 			}
 			got, _ := Status(in)
 			again(t, name, in, got)
-			if !equalSummary(*got.Summary, c.summary) || shortly(got, v1alpha1.ConditionReady) != c.ready || shortly(got, v1alpha1.ConditionStalled) != c.stalled {
+			if !equalSummary(*got.Summary, c.summary) || shortly(got, v1alpha1.ConditionReady) != c.ready || shortly(got, v1alpha1.ConditionStalled) != cmp.Or(c.stalled, "none") {
 				t.Errorf("%s: %s %s %s", name, summaryOf(*got.Summary), shortly(got, v1alpha1.ConditionReady), shortly(got, v1alpha1.ConditionStalled))
 			}
 			for _, r := range got.Clusters {
@@ -168,13 +169,13 @@ func TestMetricsPresent(t *testing.T) {
 		want string
 		told string
 	}{
-		"there":          {rows: rows{evaluated("a", 0, 1, 0)}, want: "True/Present", told: "Prometheus has series for every"},
+		"there":          {rows: rows{evaluated("a", 0, 1, 0)}, want: "none"},
 		"missing":        {rows: rows{evaluated("a", 0, 1, 0, `x{a="b"}`, "y"), evaluated("b", 0, 1, 0)}, want: "False/Missing", told: `no series in a: x{a="b"}, y. Without them, the alert`},
 		"in many":        {rows: rows{evaluated("a", 0, 1, 0, "x"), evaluated("b", 0, 1, 0, "x"), evaluated("c", 0, 1, 0, "x"), evaluated("d", 0, 1, 0, "x"), evaluated("e", 0, 1, 0, "x")}, want: "False/Missing", told: "a: x; b: x; c: x; and in 2 more spokes"},
 		"off":            {rows: rows{evaluated("a", 0, 1, 0, "x")}, off: true, want: "none"},
 		"none is asked":  {rows: rows{selected("a", "Predicted", 1, 0), rowOf("b", v1alpha1.PhaseApplied, "NoEvaluator", 1, 0)}, want: "none"},
-		"one can't be":   {rows: rows{selected("a", "EvaluatorUnreachable", 1, 0)}, want: "True/Present"},
-		"while it fails": {rows: rows{selected("a", "EvaluationFailed", 1, 0)}, want: "True/Present"},
+		"one can't be":   {rows: rows{selected("a", "EvaluatorUnreachable", 1, 0)}, want: "none"},
+		"while it fails": {rows: rows{selected("a", "EvaluationFailed", 1, 0)}, want: "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := Input{Rule: ruletest.Rule(), Now: at(100), Verdicts: verdicts{}, Metrics: !c.off}
@@ -226,7 +227,7 @@ func TestFiringAbove100(t *testing.T) {
 		s.in.Rule.Status, s.in.Last = got, last
 		return got
 	}
-	const there, missing = "True/Present", "False/Missing"
+	const there, missing = "none", "False/Missing"
 	quiet := check("quiet", 0, 0, there)
 	s.report(7, 9, evaluated("", 2, 1, 0))
 	few := check("a few", 2, 4, there)

@@ -173,16 +173,21 @@ func (in *Input) placed() map[string]*Spoke {
 func (in *Input) picked() map[string]*Spoke {
 	out := map[string]*Spoke{}
 	placement := in.Rule.Spec.Placement
-	selector, err := rule.SelectorOf(placement.Selector)
+	selection, err := rule.SelectionOf(placement)
 	if err != nil {
 		return out // validation.Rule refuses it
 	}
 	for _, name := range placement.Names {
-		out[string(name)] = nil
+		if rule.Selectable(placement, string(name)) {
+			out[string(name)] = nil
+		}
 	}
 	for i := range in.Clusters {
 		s := &in.Clusters[i]
-		if _, named := out[s.Name]; named || s.taken() && rule.Selects(nil, selector, s.Cluster) {
+		switch _, named := out[s.Name]; {
+		case !selection.Selects(s.Cluster):
+			delete(out, s.Name)
+		case named || s.taken():
 			out[s.Name] = s
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"unique"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -78,25 +77,14 @@ func Status(in Input) (v1alpha1.AlertRuleStatus, []unique.Handle[Row]) {
 			return in.Rule.Status, nil
 		}
 	}
-	summary, ready, stalled := in.conclude(v)
+	summary, ready := in.conclude(v)
 	out := v1alpha1.AlertRuleStatus{
 		ObservedGeneration: in.Rule.Generation,
-		Conditions:         slices.Clone(in.Rule.Status.Conditions),
+		Conditions:         in.conditions(v, ready),
 		Summary:            &summary,
 		OverriddenFields:   in.overridden(),
 		Clusters:           v.listed,
 		Groups:             v.groups,
-	}
-	conditions := []metav1.Condition{in.accepted(), ready, stalled}
-	if c, known := in.metricsPresent(v); known {
-		conditions = append(conditions, c)
-	} else {
-		meta.RemoveStatusCondition(&out.Conditions, v1alpha1.ConditionMetricsPresent)
-	}
-	for _, c := range conditions {
-		c.ObservedGeneration = in.Rule.Generation
-		c.LastTransitionTime = in.Now
-		meta.SetStatusCondition(&out.Conditions, c)
 	}
 	rows := make([]unique.Handle[Row], 0, len(v.rows))
 	for i := range v.rows {

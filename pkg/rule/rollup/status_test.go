@@ -108,7 +108,7 @@ func TestStatus(t *testing.T) {
 	}{
 		"no spokes": {
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
-			accepted: "True/Accepted", ready: "False/NoClusters", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/NoClusters",
 		},
 		"all applied": {
 			spokes:   spokes("b", "a"),
@@ -116,21 +116,21 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0), "b": applied("b", 2, 0)},
 			rows:     rows{applied("a", 2, 10), applied("b", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "2/2"},
-			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled", readyTells: "ready in 2/2 spokes",
+			accepted: "True/Accepted", ready: "True/AllApplied", readyTells: "ready in 2/2 spokes",
 		},
 		"contested in a spoke": {
 			spokes:   spokes("a", "b"),
 			verdicts: verdicts{"a": applied("a", 2, 0), "b": pending("b", "Contested", 2, 0)},
 			rows:     rows{applied("a", 2, 100), pending("b", "Contested", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 1, Failing: 1, Ready: "1/2"},
-			accepted: "True/Accepted", ready: "False/Contested", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Contested",
 		},
 		"contested on the hub": {
 			spokes: spokes("a"), undone: "somebody changes it back",
 			verdicts: verdicts{"a": applied("a", 2, 0)},
 			rows:     rows{applied("a", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
-			accepted: "True/Accepted", ready: "False/Contested", stalled: "False/NotStalled", readyTells: "somebody changes it back",
+			accepted: "True/Accepted", ready: "False/Contested", readyTells: "somebody changes it back",
 		},
 		"contested on the hub, and not valid": {
 			invalid: wrong, spokes: spokes("a"), undone: "somebody changes it back",
@@ -145,14 +145,14 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0)},
 			rows:     rows{applied("a", 2, 100), applied("b", 1, 10)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "1/2"},
-			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled", readyTells: "ready in 1/2 spokes; b: Progressing",
+			accepted: "True/Accepted", ready: "False/Progressing", readyTells: "ready in 1/2 spokes; b: Progressing",
 		},
 		"nothing known": {
 			edit:     named("a", "down", "none", "connecting"),
 			spokes:   append(spokes("a", "else"), disconnected("down", "AuthFailed"), restarted("connecting")),
 			rows:     rows{pending("a", "Waiting", 0, 100), pending("connecting", "Waiting", 0, 100), pending("down", "AuthFailed", 0, 100), pending("none", "NotRegistered", 0, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 4, Unreachable: 1, Ready: "0/4"},
-			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Progressing",
 			readyTells: "ready in 0/4 spokes; down: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster down; a: Waiting: the rule has not been processed for this spoke yet; connecting: Waiting: the rule has not been processed for this spoke yet; and 1 more",
 		},
 		"what was derived is derived again": {
@@ -161,14 +161,14 @@ func TestStatus(t *testing.T) {
 			before:   rows{pending("a", "NotRegistered", 0, 10), pending("b", "Waiting", 0, 10), pending("c", "NotRegistered", 0, 10)},
 			rows:     rows{pending("a", "Waiting", 0, 100), pending("b", "Unreachable", 0, 100), pending("c", "NotRegistered", 0, 10)},
 			summary:  v1alpha1.RuleSummary{Desired: 3, Unreachable: 1, Ready: "0/3"},
-			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Progressing",
 		},
 		"a spoke that is down keeps what was seen": {
 			spokes:   []Spoke{disconnected("a", "Unreachable")},
 			before:   rows{applied("a", 2, 10)},
 			rows:     rows{applied("a", 2, 10)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
-			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "True/AllApplied",
 		},
 		"changed while the spoke is down": {
 			spokes:   []Spoke{disconnected("a", "Unreachable"), disconnected("b", "AuthFailed")},
@@ -176,7 +176,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"b": applied("b", 1, 0)},
 			rows:     rows{rowOf("a", v1alpha1.PhaseApplied, "Unreachable", 1, 100), rowOf("b", v1alpha1.PhaseApplied, "AuthFailed", 1, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Unreachable: 2, Ready: "0/2"},
-			accepted: "True/Accepted", ready: "False/Progressing", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Progressing",
 			readyTells: "ready in 0/2 spokes; a: Unreachable: the spoke can't be reached; see the condition Connected of SpokeCluster a; b: AuthFailed: the spoke can't be reached; see the condition Connected of SpokeCluster b",
 		},
 		"down for long": {
@@ -197,7 +197,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"b": applied("b", 2, 0)},
 			rows:     rows{applied("a", 2, 100), applied("b", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "2/2"},
-			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "True/AllApplied",
 		},
 		"a restart in an outage": {
 			spokes:   []Spoke{restarted("a"), restarted("b"), restarted("c")},
@@ -205,7 +205,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"c": applied("c", 2, 0)},
 			rows:     rows{rowOf("a", v1alpha1.PhaseApplied, "Unreachable", 2, 10), applied("b", 2, 10), rowOf("c", v1alpha1.PhaseApplied, "Unreachable", 2, 10)},
 			summary:  v1alpha1.RuleSummary{Desired: 3, Applied: 3, Unreachable: 2, Ready: "1/3"},
-			accepted: "True/Accepted", ready: "False/Unreachable", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Unreachable",
 		},
 		"a flap while rows lag": {
 			edit:     named("a", "b", "c", "d", "e"),
@@ -221,7 +221,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0), "b": rowOf("b", v1alpha1.PhaseApplied, "Suspended", 2, 0)},
 			rows:     rows{applied("a", 2, 100), rowOf("b", v1alpha1.PhaseApplied, "Suspended", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 2, Applied: 2, Ready: "1/2"},
-			accepted: "True/Accepted", ready: "False/Suspended", stalled: "False/NotStalled", readyTells: "ready in 1/2 spokes; b: Suspended",
+			accepted: "True/Accepted", ready: "False/Suspended", readyTells: "ready in 1/2 spokes; b: Suspended",
 		},
 		"disabled in some spokes": {
 			edit: func(r *v1alpha1.AlertRule) {
@@ -232,7 +232,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0), "b": applied("b", 1, 0)},
 			rows:     rows{applied("a", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
-			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "True/AllApplied",
 		},
 		"enabled in one spoke": {
 			edit: func(r *v1alpha1.AlertRule) {
@@ -246,7 +246,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"b": applied("b", 2, 0)},
 			rows:     rows{applied("b", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
-			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "True/AllApplied",
 		},
 		"disabled in every spoke": {
 			edit: func(r *v1alpha1.AlertRule) {
@@ -255,7 +255,7 @@ func TestStatus(t *testing.T) {
 			spokes:   spokes("a", "b"),
 			before:   rows{applied("a", 1, 10)},
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
-			accepted: "True/Accepted", ready: "True/Disabled", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "True/Disabled",
 		},
 		"reported as unreachable": {
 			spokes:   spokes("a"),
@@ -263,7 +263,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": rowOf("a", v1alpha1.PhaseApplied, "Unreachable", 2, 0)},
 			rows:     rows{rowOf("a", v1alpha1.PhaseApplied, "Unreachable", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Unreachable: 1, Ready: "0/1"},
-			accepted: "True/Accepted", ready: "False/Unreachable", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Unreachable",
 		},
 		"a spoke that was removed": {
 			edit:     named("a"),
@@ -271,7 +271,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0)},
 			rows:     rows{pending("a", "NotRegistered", 0, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Ready: "0/1"},
-			accepted: "True/Accepted", ready: "False/NotRegistered", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/NotRegistered",
 		},
 		"not placed any more": {
 			edit:     named("b"),
@@ -280,7 +280,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0)},
 			rows:     rows{applied("b", 2, 10)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Applied: 1, Ready: "1/1"},
-			accepted: "True/Accepted", ready: "True/AllApplied", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "True/AllApplied",
 		},
 		"all lag for the same reason": {
 			spokes:   spokes("a", "b", "c"),
@@ -288,7 +288,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": applied("a", 2, 0), "b": pending("b", "NamespaceMissing", 2, 0), "c": pending("c", "NamespaceMissing", 2, 0)},
 			rows:     rows{applied("a", 2, 100), pending("b", "NamespaceMissing", 2, 10), pending("c", "NamespaceMissing", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 3, Applied: 1, Ready: "1/3"},
-			accepted: "True/Accepted", ready: "False/NamespaceMissing", stalled: "False/NotStalled", readyTells: "ready in 1/3 spokes; b: NamespaceMissing; c: NamespaceMissing",
+			accepted: "True/Accepted", ready: "False/NamespaceMissing", readyTells: "ready in 1/3 spokes; b: NamespaceMissing; c: NamespaceMissing",
 		},
 		"everything that fails": {
 			spokes: spokes("a", "b", "c", "d", "e", "f", "g", "h"),
@@ -310,7 +310,7 @@ func TestStatus(t *testing.T) {
 			verdicts: verdicts{"a": pending("a", "Mutated", 2, 0)},
 			rows:     rows{pending("a", "Mutated", 2, 100)},
 			summary:  v1alpha1.RuleSummary{Desired: 1, Failing: 1, Ready: "0/1"},
-			accepted: "True/Accepted", ready: "False/Mutated", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Mutated",
 		},
 		"disabled": {
 			edit:     disable,
@@ -318,7 +318,7 @@ func TestStatus(t *testing.T) {
 			before:   rows{applied("a", 1, 10)},
 			verdicts: verdicts{"a": applied("a", 1, 0)},
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
-			accepted: "True/Accepted", ready: "True/Disabled", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "True/Disabled",
 		},
 		"disabled, and still somewhere": {
 			edit:     disable,
@@ -344,7 +344,7 @@ func TestStatus(t *testing.T) {
 			spokes:   spokes("a"),
 			left:     verdicts{"a": pending("a", "Error", 2, 0)},
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
-			accepted: "True/Accepted", ready: "False/Error", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Error",
 			readyTells: "the rule could not be removed from spokes that should not have it: a: Error",
 		},
 		"lagging, and still somewhere": {
@@ -362,7 +362,7 @@ func TestStatus(t *testing.T) {
 			spokes:   spokes("a"),
 			before:   rows{applied("a", 1, 10)},
 			summary:  v1alpha1.RuleSummary{Ready: "0/0"},
-			accepted: "True/Accepted", ready: "False/Suspended", stalled: "False/NotStalled",
+			accepted: "True/Accepted", ready: "False/Suspended",
 		},
 		"disabled and invalid": {
 			edit: disable, invalid: wrong,
@@ -408,6 +408,9 @@ func TestStatus(t *testing.T) {
 			}
 			for kind, want := range map[string]string{v1alpha1.ConditionAccepted: c.accepted, ready: c.ready, stalled: c.stalled} {
 				condition := meta.FindStatusCondition(got.Conditions, kind)
+				if want == "" && condition == nil {
+					continue
+				}
 				if condition == nil || string(condition.Status)+"/"+condition.Reason != want {
 					t.Errorf("%s: %s is %+v, want %s", name, kind, condition, want)
 					continue
@@ -580,9 +583,11 @@ func randomVerdicts(rnd *rand.Rand, in *Input, reasons []string) verdicts {
 // checkStatus holds a status to the API's bounds.
 func checkStatus(t *testing.T, s v1alpha1.AlertRuleStatus) {
 	t.Helper()
-	conditions := 3
-	if meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionMetricsPresent) != nil {
-		conditions++
+	conditions := 2 // Accepted and Ready
+	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionMetricsPresent} {
+		if meta.FindStatusCondition(s.Conditions, kind) != nil {
+			conditions++
+		}
 	}
 	if len(s.Clusters) > 100 || len(s.Conditions) != conditions {
 		t.Fatalf("%d rows, %d conditions", len(s.Clusters), len(s.Conditions))

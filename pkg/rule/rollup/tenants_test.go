@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,16 @@ func TestStatusOfTenants(t *testing.T) {
 		"by label, only": {
 			[]Spoke{refusing}, ruletest.EveryCluster(), v1alpha1.ReasonNoClusters, "the spokes that spec.placement matches (1) do not take AlertRules of namespace shop; ask", 0, 0, 0,
 		},
+		"by label, and excluded": {
+			[]Spoke{taking, refusing}, excluding(ruletest.EveryCluster(), "b"), v1alpha1.ReasonAllApplied, "ready in 1/1 spokes", 1, 1, 0,
+		},
+		"by name, and excluded": {
+			[]Spoke{taking, refusing}, excluding(ruletest.Clusters("a", "b", "gone"), "b", "gone"), v1alpha1.ReasonAllApplied, "ready in 1/1 spokes", 1, 1, 0,
+		},
+		"by name, and excluded by label": {
+			[]Spoke{taking, refusing}, v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"b"}, Exclude: &v1alpha1.ClusterExclusion{Selector: &metav1.LabelSelector{}}},
+			v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke", 0, 0, 0,
+		},
 		"by name": {
 			[]Spoke{taking, refusing}, ruletest.Clusters("a", "b"), v1alpha1.ReasonTenantNotAllowed,
 			"ready in 1/2 spokes; b: TenantNotAllowed: SpokeCluster b does not take AlertRules of namespace shop (spec.tenants); remove", 2, 1, 1,
@@ -44,7 +55,7 @@ func TestStatusOfTenants(t *testing.T) {
 			in := Input{Rule: r, Clusters: c.spokes, Verdicts: applied}
 			status, _ := Status(in)
 			ready := conditionOf(&status, v1alpha1.ConditionReady)
-			if ready.Reason != c.reason || len(ready.Message) < len(c.message) || ready.Message[:len(c.message)] != c.message {
+			if ready.Reason != c.reason || !strings.HasPrefix(ready.Message, c.message) {
 				t.Errorf("Ready is %s: %s", ready.Reason, ready.Message)
 			}
 			if s := status.Summary; s.Desired != c.desired || s.Failing != c.failing {
@@ -65,4 +76,9 @@ func conditionOf(s *v1alpha1.AlertRuleStatus, kind string) *metav1.Condition {
 		}
 	}
 	return &metav1.Condition{}
+}
+
+func excluding(s v1alpha1.ClusterSelection, names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
+	s.Exclude = &v1alpha1.ClusterExclusion{Names: names}
+	return s
 }

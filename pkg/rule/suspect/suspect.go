@@ -49,7 +49,7 @@ func Unplaced(made time.Time, s rule.Source, c rule.Cluster, seen Seen) bool {
 	if c.Tenant != nil && c.ByTenantLabels(c.Tenant.Name) && c.Tenant.Created.After(since) {
 		since = c.Tenant.Created
 	}
-	return !made.After(since) && placeable(s, c.Name) && !seen.Placed(s, c)
+	return !made.After(since) && Placeable(s, c.Name) && !seen.Placed(s, c)
 }
 
 // Unmatched is the same for an AlertRule from a template that does not match its workload.
@@ -63,17 +63,11 @@ func Unmatched(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w t
 	return (remade || unlabeled) && !seen.matched(t, w)
 }
 
-// placeable reports whether there are labels with which a cluster would have a source.
-func placeable(s rule.Source, name string) bool {
-	return selectable(s.GetPlacement(), name) && slices.ContainsFunc(possibleStates(s, name), func(state v1alpha1.State) bool {
+// Placeable reports whether there are labels with which a cluster would have a source.
+func Placeable(s rule.Source, name string) bool {
+	return rule.Selectable(s.GetPlacement(), name) && slices.ContainsFunc(possibleStates(s, name), func(state v1alpha1.State) bool {
 		return state != v1alpha1.Disabled
 	})
-}
-
-// selectable reports whether a selection selects a cluster of that name, or may select it by its
-// labels.
-func selectable(s v1alpha1.ClusterSelection, name string) bool {
-	return s.Selector != nil || slices.Contains(s.Names, v1alpha1.ClusterName(name))
 }
 
 // possibleStates returns the states that a source can have in a cluster of that name, with any labels.
@@ -83,7 +77,7 @@ func possibleStates(s rule.Source, name string) []v1alpha1.State {
 	overrides := s.GetOverrides()
 	for i := range overrides {
 		o := &overrides[i]
-		if o.State == "" || !selectable(o.ClusterSelection, name) {
+		if o.State == "" || !rule.Selectable(o.ClusterSelection, name) {
 			continue
 		}
 		states = append(states, o.State)

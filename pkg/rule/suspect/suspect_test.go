@@ -27,6 +27,14 @@ func byName(names ...v1alpha1.ClusterName) v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Names: names}
 }
 
+func excluding(s v1alpha1.ClusterSelection, name v1alpha1.ClusterName, selector *metav1.LabelSelector) v1alpha1.ClusterSelection {
+	s.Exclude = &v1alpha1.ClusterExclusion{Selector: selector}
+	if name != "" {
+		s.Exclude.Names = []v1alpha1.ClusterName{name}
+	}
+	return s
+}
+
 func every() v1alpha1.ClusterSelection {
 	return v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
 }
@@ -76,6 +84,10 @@ func TestSuspectUnplaced(t *testing.T) {
 		"a label is missed":                    {rule: goldRule, want: true},
 		"and the object is as old":             {rule: goldRule, made: lost, want: true},
 		"and the object is younger":            {rule: goldRule, made: lost.Add(time.Hour)},
+		"excluded by name":                     {rule: placed(excluding(every(), "s", nil), "")},
+		"excluded, whatever its labels":        {rule: placed(excluding(every(), "", &metav1.LabelSelector{}), "")},
+		"excluded for want of a label":         {rule: placed(excluding(byName("s"), "", notIn.Selector), ""), want: true},
+		"an override excludes it by name":      {rule: placed(every(), "", stateOf(excluding(every(), "other", nil), v1alpha1.Disabled))},
 		"another one is named":                 {rule: placed(byName("other"), "")},
 		"nothing is picked":                    {rule: placed(v1alpha1.ClusterSelection{}, "")},
 		"disabled":                             {rule: placed(every(), v1alpha1.Disabled)},

@@ -139,7 +139,16 @@ func checkSelection(field string, s v1alpha1.ClusterSelection) *rule.Invalid {
 	if bad := checkList(field+".names", s.Names, maxClusterNames, checkCluster); bad != nil {
 		return bad
 	}
-	return checkSelector(field+".selector", s.Selector)
+	if bad := checkSelector(field+".selector", s.Selector); bad != nil || s.Exclude == nil {
+		return bad
+	}
+	if len(s.Exclude.Names) == 0 && s.Exclude.Selector == nil {
+		return rule.NewInvalid(field+".exclude", "no cluster is excluded; list names, set a label selector, or remove exclude")
+	}
+	if bad := checkList(field+".exclude.names", s.Exclude.Names, maxClusterNames, checkCluster); bad != nil {
+		return bad
+	}
+	return checkSelector(field+".exclude.selector", s.Exclude.Selector)
 }
 
 func checkNamespaces(s *v1alpha1.NamespaceSelection) *rule.Invalid {

@@ -35,16 +35,26 @@ func TestValidateOverrides(t *testing.T) {
 		"all of it": {func(o *v1alpha1.Override) {
 			o.ClusterSelection = ruletest.EveryCluster()
 			o.State, o.Expr, o.For, o.Severity = v1alpha1.Disabled, `up{c="$(cluster.name)"} == 0`, "0s", "info"
+			o.KeepFiringFor, o.Interval = "0s", "1m"
 			o.Labels, o.Annotations = ruletest.Texts{"team": "", "b": "$(cluster.labels.b)"}, ruletest.Texts{"summary": "{{ $labels.job }} $(cluster.name)"}
 		}, "", "", ""},
-		"nobody":           {func(o *v1alpha1.Override) { o.ClusterSelection, o.For = v1alpha1.ClusterSelection{}, "1m" }, spec, "spec.overrides[1]", "list names, or set a label selector"},
-		"nothing":          {func(*v1alpha1.Override) {}, spec, "spec.overrides[1]", "must change something"},
-		"name":             {func(o *v1alpha1.Override) { o.Names[0], o.For = "EU", "1m" }, spec, "spec.overrides[1].names[0]", "not a valid cluster name"},
-		"selector":         {func(o *v1alpha1.Override) { o.Selector, o.For = ruletest.BadSelector, "1m" }, spec, "spec.overrides[1].selector", "not valid"},
-		"state":            {func(o *v1alpha1.Override) { o.State = "Off" }, spec, "spec.overrides[1].state", `"Off" is not valid; use Enabled or Disabled`},
-		"expr":             {func(o *v1alpha1.Override) { o.Expr = "up ==" }, expr, "spec.overrides[1].expr", "1:6: unexpected end of input\nup ==\n     ^"},
-		"expr, long":       {func(o *v1alpha1.Override) { o.Expr = "up" + ruletest.Long(" ", 16384) }, expr, "spec.overrides[1].expr", "longer than 16384"},
-		"expr's value":     {func(o *v1alpha1.Override) { o.Expr = `up{a="$(deployment.name)"}` }, expr, "spec.overrides[1].expr", "is only available in an AlertRuleTemplate"},
+		"nobody":          {func(o *v1alpha1.Override) { o.ClusterSelection, o.For = v1alpha1.ClusterSelection{}, "1m" }, spec, "spec.overrides[1]", "list names, or set a label selector"},
+		"nothing":         {func(*v1alpha1.Override) {}, spec, "spec.overrides[1]", "must change something"},
+		"name":            {func(o *v1alpha1.Override) { o.Names[0], o.For = "EU", "1m" }, spec, "spec.overrides[1].names[0]", "not a valid cluster name"},
+		"selector":        {func(o *v1alpha1.Override) { o.Selector, o.For = ruletest.BadSelector, "1m" }, spec, "spec.overrides[1].selector", "not valid"},
+		"state":           {func(o *v1alpha1.Override) { o.State = "Off" }, spec, "spec.overrides[1].state", `"Off" is not valid; use Enabled or Disabled`},
+		"expr":            {func(o *v1alpha1.Override) { o.Expr = "up ==" }, expr, "spec.overrides[1].expr", "1:6: unexpected end of input\nup ==\n     ^"},
+		"expr, long":      {func(o *v1alpha1.Override) { o.Expr = "up" + ruletest.Long(" ", 16384) }, expr, "spec.overrides[1].expr", "longer than 16384"},
+		"expr's value":    {func(o *v1alpha1.Override) { o.Expr = `up{a="$(deployment.name)"}` }, expr, "spec.overrides[1].expr", "is only available in an AlertRuleTemplate"},
+		"excludes nobody": {func(o *v1alpha1.Override) { o.Exclude, o.For = &v1alpha1.ClusterExclusion{}, "1m" }, spec, "spec.overrides[1].exclude", "no cluster is excluded"},
+		"excluded name": {func(o *v1alpha1.Override) {
+			o.Exclude, o.For = &v1alpha1.ClusterExclusion{Names: []v1alpha1.ClusterName{"eu-2", "EU"}}, "1m"
+		}, spec, "spec.overrides[1].exclude.names[1]", "not a valid cluster name"},
+		"excluded labels": {func(o *v1alpha1.Override) {
+			o.Exclude, o.For = &v1alpha1.ClusterExclusion{Selector: ruletest.BadSelector}, "1m"
+		}, spec, "spec.overrides[1].exclude.selector", "not valid"},
+		"keepFiringFor":    {func(o *v1alpha1.Override) { o.KeepFiringFor = "5" }, spec, "spec.overrides[1].keepFiringFor", "not a Prometheus duration"},
+		"interval":         {func(o *v1alpha1.Override) { o.Interval = "0s" }, spec, "spec.overrides[1].interval", "must not be zero"},
 		"for":              {func(o *v1alpha1.Override) { o.For = "5 minutes" }, spec, "spec.overrides[1].for", "not a Prometheus duration"},
 		"severity":         {func(o *v1alpha1.Override) { o.Severity = "-" }, spec, "spec.overrides[1].severity", "invalid severity; use letters and digits"},
 		"severity twice":   {func(o *v1alpha1.Override) { o.Severity, o.Labels = "info", ruletest.Texts{"severity": "x"} }, spec, "spec.overrides[1].severity", "set either severity or labels.severity"},

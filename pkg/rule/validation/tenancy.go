@@ -25,7 +25,7 @@ func checkGenerated(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
 	switch {
 	case w == nil:
 		field, must = "spec.workloadRef", "is required"
-	case p.Selector != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
+	case p.Selector != nil || p.Exclude != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
 		field, must = "spec.placement", fmt.Sprintf("must name only %s, the cluster of workloadRef", w.Cluster)
 	case r.Spec.RuleNamespace != "" && r.Spec.RuleNamespace != w.Namespace:
 		field, must = "spec.ruleNamespace", fmt.Sprintf("must be %s, the namespace of workloadRef", w.Namespace)

@@ -189,12 +189,12 @@ func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override) *rule.In
 		return bad
 	}
 	if len(setBy(o)) == 0 {
-		return rule.NewInvalid("spec", "an override must change something; set state, expr, for, severity, labels or annotations")
+		return rule.NewInvalid("spec", "an override must change something; set state, expr, for, keepFiringFor, interval, severity, labels or annotations")
 	}
 	if bad := checkState("spec.state", o.State); bad != nil {
 		return bad
 	}
-	part := v1alpha1.AlertSpec{Expr: o.Expr, For: o.For, Severity: o.Severity, Labels: o.Labels, Annotations: o.Annotations}
+	part := v1alpha1.AlertSpec{Expr: o.Expr, For: o.For, KeepFiringFor: o.KeepFiringFor, Interval: o.Interval, Severity: o.Severity, Labels: o.Labels, Annotations: o.Annotations}
 	if o.Expr != "" {
 		if bad := checkSize(o.Expr); bad != nil {
 			return bad

@@ -83,6 +83,10 @@ func TestValidateRefuses(t *testing.T) {
 		edit                  func(*v1alpha1.AlertRule)
 		reason, field, expect string
 	}{
+		"generated, excluded": {func(r *v1alpha1.AlertRule) {
+			ruletest.GeneratedRule(r)
+			r.Spec.Placement.Exclude = &v1alpha1.ClusterExclusion{Names: []v1alpha1.ClusterName{"us-1"}}
+		}, tenant, "spec.placement", "must name only"},
 		"no alert":             {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "" }, spec, "spec.alert", "a name is required"},
 		"a long alert":         {func(r *v1alpha1.AlertRule) { r.Spec.Alert = ruletest.Long("ü", 254) }, spec, "spec.alert", "at most 253"},
 		"placeholder in alert": {func(r *v1alpha1.AlertRule) { r.Spec.Alert = "Down_$(cluster.name)" }, spec, "spec.alert", "must not contain placeholders"},

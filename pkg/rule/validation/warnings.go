@@ -127,9 +127,9 @@ func givesSeverity(o v1alpha1.Override) bool {
 	return o.Severity != "" || o.Labels[rule.SeverityLabel] != ""
 }
 
-// picksAll reports whether an override has the selector {}.
+// picksAll reports whether an override has the selector {}, and excludes no cluster.
 func picksAll(o v1alpha1.Override) bool {
-	return o.Selector != nil && len(o.Selector.MatchLabels) == 0 && len(o.Selector.MatchExpressions) == 0
+	return rule.MatchesAll(o.Selector) && o.Exclude == nil
 }
 
 // expr adds warnings about an expression, and about texts that use labels which it does not have. The
@@ -233,7 +233,10 @@ func (w *warnings) shadowed(path string, o v1alpha1.Override, earlier []v1alpha1
 
 // setBy returns the fields that an override sets, with each text separately.
 func setBy(o v1alpha1.Override) map[string]bool {
-	fields := map[string]bool{"state": o.State != "", "expr": o.Expr != "", "for": o.For != "", "severity": o.Severity != ""}
+	fields := map[string]bool{
+		"state": o.State != "", "expr": o.Expr != "", "for": o.For != "", "keepFiringFor": o.KeepFiringFor != "",
+		"interval": o.Interval != "", "severity": o.Severity != "",
+	}
 	for key := range o.Labels {
 		fields[rule.Keyed("labels", key)] = true
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"time"
-
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
 // flightKey marks a context whose requests count for the lanes of a key.
@@ -15,18 +13,18 @@ type flightKey struct{}
 // inQueue is a key in flight and its queue.
 type inQueue struct {
 	queue *Queue
-	req   mcreconcile.Request
+	req   Request
 }
 
 // Flight returns a context whose requests count for the lanes of a key in flight.
-func (q *Queue) Flight(ctx context.Context, req mcreconcile.Request) context.Context {
+func (q *Queue) Flight(ctx context.Context, req Request) context.Context {
 	return context.WithValue(ctx, flightKey{}, inQueue{queue: q, req: req})
 }
 
 // WaitingBehind returns the keys that wait for the key that a reconcile with this context works on: those in
 // the same namespace of the spoke that have not failed themselves. Each is returned once. It returns none for
 // a context without a Flight.
-func WaitingBehind(ctx context.Context) []mcreconcile.Request {
+func WaitingBehind(ctx context.Context) []Request {
 	if f, ok := ctx.Value(flightKey{}).(inQueue); ok {
 		return f.queue.behind(f.req)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
 // Only requests of a Flight control how many keys may be in flight.
@@ -131,7 +130,7 @@ func TestQueueFailedKeyGoesToTheBack(t *testing.T) {
 // changed. Failed keys are not returned.
 func TestWaitingBehind(t *testing.T) {
 	withQueue(t, workers, func(h *harness) {
-		h.place = func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Name[:1], Origin: req.Name[1:2]} }
+		h.place = func(req Request) Lane { return Lane{Namespace: req.Name[:1], Origin: req.Name[1:2]} }
 		h.add(0, "s", "ax-1", "ax-2", "ay-3", "bx-4")
 		h.add(Behind, "s", "ax-5")
 		h.add(0, "t", "ax-6", "ax-7")

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/utils/third_party/forked/golang/btree"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
 // remembered is how long the small window of an empty lane is kept. It is longer than maxBackoff, so that the
@@ -37,8 +36,8 @@ type Lane struct {
 // in the keys that it drops.
 type lanes struct {
 	root    *lane
-	waiting map[mcreconcile.Request]*lane
-	flights map[mcreconcile.Request]*flight
+	waiting map[Request]*lane
+	flights map[Request]*flight
 	// idle are the empty lanes with a small window, the longest idle first.
 	idle *list.List
 	seq  uint64
@@ -102,19 +101,19 @@ func (t turn) before(o turn) bool {
 func newLanes(workers int) *lanes {
 	return &lanes{
 		root:    &lane{window: newWindow(workers, workers)},
-		waiting: map[mcreconcile.Request]*lane{},
-		flights: map[mcreconcile.Request]*flight{},
+		waiting: map[Request]*lane{},
+		flights: map[Request]*flight{},
 		idle:    list.New(),
 		free:    btree.NewFreeList[turn](btree.DefaultFreeListSize),
 	}
 }
 
 // has reports whether a key waits.
-func (s *lanes) has(req mcreconcile.Request) bool { return s.waiting[req] != nil }
+func (s *lanes) has(req Request) bool { return s.waiting[req] != nil }
 
 // put adds a key that is not in flight, and reports whether it is new. A waiting key keeps its place unless it
 // is more urgent now.
-func (s *lanes) put(req mcreconcile.Request, priority int, in Lane, now time.Time) bool {
+func (s *lanes) put(req Request, priority int, in Lane, now time.Time) bool {
 	l := s.waiting[req]
 	if l == nil {
 		s.expire(now)
@@ -128,15 +127,15 @@ func (s *lanes) put(req mcreconcile.Request, priority int, in Lane, now time.Tim
 }
 
 // next hands out the next key, if one is allowed.
-func (s *lanes) next(now time.Time) (mcreconcile.Request, int, bool) {
+func (s *lanes) next(now time.Time) (Request, int, bool) {
 	l := s.root
 	for l.children != nil {
 		if l = l.next(); l == nil {
-			return mcreconcile.Request{}, 0, false
+			return Request{}, 0, false
 		}
 	}
 	if l == s.root {
-		return mcreconcile.Request{}, 0, false // no key was ever added
+		return Request{}, 0, false // no key was ever added
 	}
 	k := l.parked.take()
 	delete(s.waiting, k.req)
@@ -152,7 +151,7 @@ func (s *lanes) next(now time.Time) (mcreconcile.Request, int, bool) {
 }
 
 // done ends the flight of a key.
-func (s *lanes) done(req mcreconcile.Request, now time.Time) {
+func (s *lanes) done(req Request, now time.Time) {
 	f := s.flights[req]
 	delete(s.flights, req)
 	for n := f.lane; n != nil; n = n.parent {
@@ -163,7 +162,7 @@ func (s *lanes) done(req mcreconcile.Request, now time.Time) {
 
 // count adjusts the windows of a key's lanes after one of its requests, or its reconcile, has ended.
 // Throttling by the spoke does not affect the windows of its namespaces.
-func (s *lanes) count(req mcreconcile.Request, e ending, took time.Duration, now time.Time) {
+func (s *lanes) count(req Request, e ending, took time.Duration, now time.Time) {
 	f := s.flights[req]
 	if f == nil {
 		return // a late answer
@@ -374,12 +373,12 @@ func (l *lane) next() *lane {
 
 // behind returns the keys that wait in the same namespace as a key in flight and have not failed. Each is
 // returned once.
-func (s *lanes) behind(req mcreconcile.Request) []mcreconcile.Request {
+func (s *lanes) behind(req Request) []Request {
 	f := s.flights[req]
 	if f == nil {
 		return nil
 	}
-	var out []mcreconcile.Request
+	var out []Request
 	for _, l := range f.lane.parent.children {
 		for i := range l.parked.keys {
 			if k := &l.parked.keys[i]; !k.told && k.priority > Behind {
@@ -393,7 +392,7 @@ func (s *lanes) behind(req mcreconcile.Request) []mcreconcile.Request {
 
 // parkedKey is a waiting key with its order.
 type parkedKey struct {
-	req      mcreconcile.Request
+	req      Request
 	priority int
 	seq      uint64
 	// told means that behind has returned it.
@@ -403,12 +402,12 @@ type parkedKey struct {
 // parking is a set of keys ordered by priority, then arrival.
 type parking struct {
 	keys []parkedKey
-	at   map[mcreconcile.Request]int // index in keys
+	at   map[Request]int // index in keys
 	seq  uint64
 }
 
 // put parks a key and reports whether it is new. A parked key keeps its place unless it is more urgent now.
-func (p *parking) put(req mcreconcile.Request, priority int) bool {
+func (p *parking) put(req Request, priority int) bool {
 	if i, ok := p.at[req]; ok {
 		p.keys[i].told = false // something about it changed
 		if priority > p.keys[i].priority {
@@ -418,7 +417,7 @@ func (p *parking) put(req mcreconcile.Request, priority int) bool {
 		return false
 	}
 	if p.at == nil {
-		p.at = map[mcreconcile.Request]int{}
+		p.at = map[Request]int{}
 	}
 	p.seq++
 	heap.Push(p, parkedKey{req: req, priority: priority, seq: p.seq})

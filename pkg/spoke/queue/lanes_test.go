@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
 // bench works with lanes directly, with its own clock.
@@ -20,22 +19,22 @@ type bench struct {
 	now time.Time
 	n   int // names keys
 	// flying are the keys in flight, in the order that they were handed out.
-	flying []mcreconcile.Request
-	began  map[mcreconcile.Request]time.Time
+	flying []Request
+	began  map[Request]time.Time
 }
 
 func newBench(t *testing.T, workers int) *bench {
 	t.Helper()
-	return &bench{T: t, lanes: newLanes(workers), now: time.Unix(1e9, 0), began: map[mcreconcile.Request]time.Time{}}
+	return &bench{T: t, lanes: newLanes(workers), now: time.Unix(1e9, 0), began: map[Request]time.Time{}}
 }
 
 // add adds new keys of a spoke with this priority.
-func (b *bench) add(spoke, namespace, origin string, priority, n int) []mcreconcile.Request {
+func (b *bench) add(spoke, namespace, origin string, priority, n int) []Request {
 	b.Helper()
-	var out []mcreconcile.Request
+	var out []Request
 	for range n {
 		b.n++
-		req := mcreconcile.Request{ClusterName: multicluster.ClusterName(spoke)}
+		req := Request{ClusterName: multicluster.ClusterName(spoke)}
 		req.NamespacedName = types.NamespacedName{Namespace: origin, Name: fmt.Sprintf("%s-%d", namespace, b.n)}
 		if !b.put(req, priority, Lane{Namespace: namespace, Origin: origin}, b.now) {
 			b.Fatalf("%v waited already", req)
@@ -46,9 +45,9 @@ func (b *bench) add(spoke, namespace, origin string, priority, n int) []mcreconc
 }
 
 // fill hands out all keys that are allowed, and returns them.
-func (b *bench) fill() []mcreconcile.Request {
+func (b *bench) fill() []Request {
 	b.Helper()
-	var out []mcreconcile.Request
+	var out []Request
 	for {
 		req, _, ok := b.lanes.next(b.now)
 		if !ok {
@@ -64,12 +63,12 @@ func (b *bench) fill() []mcreconcile.Request {
 }
 
 // end ends a key in flight.
-func (b *bench) end(req mcreconcile.Request, e ending) {
+func (b *bench) end(req Request, e ending) {
 	b.Helper()
 	b.count(req, e, b.now.Sub(b.began[req]), b.now)
 	b.done(req, b.now)
 	delete(b.began, req)
-	b.flying = slices.DeleteFunc(b.flying, func(o mcreconcile.Request) bool { return o == req })
+	b.flying = slices.DeleteFunc(b.flying, func(o Request) bool { return o == req })
 }
 
 // round ends the keys in flight of some spokes, each after some time, and hands out the next ones.
@@ -252,7 +251,7 @@ func TestLanesBounds(t *testing.T) {
 			b.add("s", "bad", "o", 0, 1000)
 			b.add("s", "good", "o", 0, 3000)
 			b.fill()
-			bad := b.flying[slices.IndexFunc(b.flying, func(r mcreconcile.Request) bool { return r.Name[:3] == "bad" })]
+			bad := b.flying[slices.IndexFunc(b.flying, func(r Request) bool { return r.Name[:3] == "bad" })]
 			for range 200 { // each of the good ones takes 10 ms, and bad ones time out now and then
 				b.now = b.now.Add(fast)
 				for _, req := range slices.Clone(b.flying) {
@@ -380,10 +379,10 @@ func TestLanesOfHangingNamespaces(t *testing.T) {
 					arrive(b, func(i int) { b.add("s", fmt.Sprint("stuck", i), "o", 0, 1) })
 					type pause struct {
 						until time.Time
-						keys  []mcreconcile.Request
+						keys  []Request
 					}
 					var away []pause
-					came := map[mcreconcile.Request]time.Time{}
+					came := map[Request]time.Time{}
 					for step := range 1200 {
 						if step%7 == 0 {
 							came[b.add("s", "fine", "o", 0, 1)[0]] = b.now
@@ -397,7 +396,7 @@ func TestLanesOfHangingNamespaces(t *testing.T) {
 							delete(came, req)
 						}
 						b.now = b.now.Add(beat)
-						var failed []mcreconcile.Request
+						var failed []Request
 						for _, req := range slices.Clone(b.flying) {
 							switch stuck := req.Name[:5] == "stuck"; {
 							case !stuck:
@@ -590,7 +589,7 @@ func TestLanesProperties(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, seed))
 		slots := []int{1, 2, 3, 5, 8, 16, 40}[rnd.IntN(7)]
 		b := newBench(t, slots)
-		ours := map[mcreconcile.Request]bool{} // what has to be waiting
+		ours := map[Request]bool{} // what has to be waiting
 		spokes, namespaces, origins, keys := 1+rnd.IntN(5), 1+rnd.IntN(4), 1+rnd.IntN(3), 1+rnd.IntN(200)
 		for range 600 {
 			b.now = b.now.Add(time.Duration(rnd.IntN(300)) * time.Millisecond)
@@ -598,7 +597,7 @@ func TestLanesProperties(t *testing.T) {
 			case what < 55:
 				name := rnd.IntN(keys)
 				spoke := multicluster.ClusterName(fmt.Sprint("s-", name%spokes))
-				req := mcreconcile.Request{ClusterName: spoke}
+				req := Request{ClusterName: spoke}
 				req.NamespacedName = types.NamespacedName{Namespace: fmt.Sprint("o-", name%origins), Name: fmt.Sprint(name)}
 				if _, flies := b.began[req]; flies {
 					continue
@@ -641,7 +640,7 @@ func TestLanesProperties(t *testing.T) {
 }
 
 // checked hands out all keys that are allowed, and checks each.
-func (b *bench) checked(ours map[mcreconcile.Request]bool) bool {
+func (b *bench) checked(ours map[Request]bool) bool {
 	b.Helper()
 	for {
 		var want parkedKey
@@ -673,7 +672,7 @@ func (b *bench) checked(ours map[mcreconcile.Request]bool) bool {
 }
 
 // emptied works until nothing is left.
-func (b *bench) emptied(ours map[mcreconcile.Request]bool, spokes int) bool {
+func (b *bench) emptied(ours map[Request]bool, spokes int) bool {
 	b.Helper()
 	for i := range spokes {
 		b.shut(multicluster.ClusterName(fmt.Sprint("s-", i)), false, b.now)
@@ -705,14 +704,14 @@ func TestLanesAreBounded(t *testing.T) {
 	for i := range each {
 		for s := range spokes {
 			for n := range namespaces {
-				req := mcreconcile.Request{ClusterName: multicluster.ClusterName(fmt.Sprint("s-", s))}
+				req := Request{ClusterName: multicluster.ClusterName(fmt.Sprint("s-", s))}
 				req.NamespacedName = types.NamespacedName{Namespace: "o", Name: fmt.Sprint(n, "-", i)}
 				b.put(req, -100, Lane{Namespace: fmt.Sprint("ns-", n), Origin: "o"}, b.now)
 			}
 		}
 	}
 	put := time.Since(began)
-	var flying []mcreconcile.Request
+	var flying []Request
 	keys := 0
 	for {
 		for req, _, ok := b.lanes.next(b.now); ok; req, _, ok = b.lanes.next(b.now) {

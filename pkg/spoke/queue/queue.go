@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
@@ -35,17 +34,17 @@ func Backoff[T comparable]() workqueue.TypedRateLimiter[T] {
 // so that waiting keys are known even when no worker is free. A key whose turn comes later goes through the
 // queue once more, because the queue locks keys in flight.
 type Queue struct {
-	priorityqueue.PriorityQueue[mcreconcile.Request]
+	priorityqueue.PriorityQueue[Request]
 	name string
 	// place and answers are Place and Answering of the Options.
-	place   func(mcreconcile.Request) Lane
+	place   func(Request) Lane
 	answers bool
 
 	mu    sync.Mutex
 	lanes *lanes
 	// granted are the keys whose turn it is, with their priorities, on their way through the priority queue.
 	// handed are those that wait for the next worker.
-	granted map[mcreconcile.Request]int
+	granted map[Request]int
 	handed  []parkedKey
 	ended   bool
 	// news is signaled when handed has a key or the queue has ended.
@@ -59,7 +58,7 @@ type Options struct {
 	Workers int
 	// Place returns the lane of a key. It is called without a lock, and must not wait. Nil places a key by its
 	// namespace.
-	Place func(mcreconcile.Request) Lane
+	Place func(Request) Lane
 	// Answering means that the requests of a Flight decide how many keys of a lane may be in flight. Otherwise
 	// the duration and failures of reconciles do.
 	Answering bool
@@ -68,16 +67,16 @@ type Options struct {
 // New returns a Queue for a controller.
 func New(o Options) *Queue {
 	if o.Place == nil {
-		o.Place = func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Namespace} }
+		o.Place = func(req Request) Lane { return Lane{Namespace: req.Namespace} }
 	}
-	limiter := Backoff[mcreconcile.Request]()
+	limiter := Backoff[Request]()
 	q := &Queue{
-		PriorityQueue: priorityqueue.New(o.Name, func(o *priorityqueue.Opts[mcreconcile.Request]) { o.RateLimiter = limiter }),
+		PriorityQueue: priorityqueue.New(o.Name, func(o *priorityqueue.Opts[Request]) { o.RateLimiter = limiter }),
 		name:          o.Name,
 		place:         o.Place,
 		answers:       o.Answering,
 		lanes:         newLanes(o.Workers),
-		granted:       map[mcreconcile.Request]int{},
+		granted:       map[Request]int{},
 	}
 	q.news = sync.NewCond(&q.mu)
 	go q.dispatch()
@@ -108,7 +107,7 @@ func (q *Queue) dispatch() {
 }
 
 // take hands a key to a worker if it is its turn, and parks it otherwise.
-func (q *Queue) take(req mcreconcile.Request, priority int, in Lane) {
+func (q *Queue) take(req Request, priority int, in Lane) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if was, ok := q.granted[req]; ok {
@@ -126,7 +125,7 @@ func (q *Queue) take(req mcreconcile.Request, priority int, in Lane) {
 
 // grantLocked grants every key whose turn it is. It reports whether held is among them, which the priority
 // queue has already handed out.
-func (q *Queue) grantLocked(held *mcreconcile.Request) (isHeld bool) {
+func (q *Queue) grantLocked(held *Request) (isHeld bool) {
 	for {
 		req, priority, ok := q.lanes.next(time.Now())
 		if !ok {
@@ -143,20 +142,20 @@ func (q *Queue) grantLocked(held *mcreconcile.Request) (isHeld bool) {
 	}
 }
 
-func (q *Queue) handLocked(req mcreconcile.Request, priority int) {
+func (q *Queue) handLocked(req Request, priority int) {
 	q.handed = append(q.handed, parkedKey{req: req, priority: priority})
 	q.news.Signal()
 }
 
 // GetWithPriority blocks until a key may be handed out.
-func (q *Queue) GetWithPriority() (mcreconcile.Request, int, bool) {
+func (q *Queue) GetWithPriority() (Request, int, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.handed) == 0 && !q.ended {
 		q.news.Wait()
 	}
 	if q.ended {
-		return mcreconcile.Request{}, 0, true
+		return Request{}, 0, true
 	}
 	k := q.handed[0]
 	q.handed = q.handed[1:]
@@ -164,14 +163,14 @@ func (q *Queue) GetWithPriority() (mcreconcile.Request, int, bool) {
 }
 
 // Get is GetWithPriority without the priority.
-func (q *Queue) Get() (mcreconcile.Request, bool) {
+func (q *Queue) Get() (Request, bool) {
 	req, _, shutdown := q.GetWithPriority()
 	return req, shutdown
 }
 
 // AddWithOpts adds keys. Failed keys, which the controller adds with a backoff, come after all others of their
 // lanes.
-func (q *Queue) AddWithOpts(o priorityqueue.AddOpts, reqs ...mcreconcile.Request) {
+func (q *Queue) AddWithOpts(o priorityqueue.AddOpts, reqs ...Request) {
 	if o.RateLimited {
 		o.Priority = new(Behind)
 		q.failed(reqs)
@@ -180,11 +179,11 @@ func (q *Queue) AddWithOpts(o priorityqueue.AddOpts, reqs ...mcreconcile.Request
 }
 
 // AddRateLimited adds a key that failed.
-func (q *Queue) AddRateLimited(req mcreconcile.Request) {
+func (q *Queue) AddRateLimited(req Request) {
 	q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true}, req)
 }
 
-func (q *Queue) failed(reqs []mcreconcile.Request) {
+func (q *Queue) failed(reqs []Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, req := range reqs {
@@ -195,7 +194,7 @@ func (q *Queue) failed(reqs []mcreconcile.Request) {
 }
 
 // count reports to the lanes how a request of a key in flight ended.
-func (q *Queue) count(req mcreconcile.Request, e ending, took time.Duration) {
+func (q *Queue) count(req Request, e ending, took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.lanes.count(req, e, took, time.Now())
@@ -203,14 +202,14 @@ func (q *Queue) count(req mcreconcile.Request, e ending, took time.Duration) {
 }
 
 // behind returns the keys that wait in the namespace of a key in flight; see lanes.behind.
-func (q *Queue) behind(req mcreconcile.Request) []mcreconcile.Request {
+func (q *Queue) behind(req Request) []Request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.lanes.behind(req)
 }
 
 // Done ends the flight of a key, which makes room for the next.
-func (q *Queue) Done(req mcreconcile.Request) {
+func (q *Queue) Done(req Request) {
 	q.mu.Lock()
 	now := time.Now()
 	if f := q.lanes.flights[req]; f != nil && !q.answers {

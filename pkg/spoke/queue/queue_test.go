@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 )
@@ -24,8 +23,8 @@ import (
 const workers = 128
 
 // key is a key of a spoke.
-func key(spoke multicluster.ClusterName, name string) mcreconcile.Request {
-	req := mcreconcile.Request{ClusterName: spoke}
+func key(spoke multicluster.ClusterName, name string) Request {
+	req := Request{ClusterName: spoke}
 	req.NamespacedName = types.NamespacedName{Namespace: "ns", Name: name}
 	return req
 }
@@ -70,7 +69,7 @@ func withQueue(t *testing.T, workers int, fn func(h *harness)) {
 
 // apart gives every key its own namespace.
 func (h *harness) apart() {
-	h.Queue.place = func(req mcreconcile.Request) Lane { return Lane{Namespace: req.Name} }
+	h.Queue.place = func(req Request) Lane { return Lane{Namespace: req.Name} }
 }
 
 // add adds keys of a spoke, one after the other.
@@ -467,13 +466,13 @@ type stress struct {
 	workers int
 
 	mu       sync.Mutex
-	owed     map[mcreconcile.Request]bool // added, and not handed out since
-	inFlight map[mcreconcile.Request]bool
+	owed     map[Request]bool // added, and not handed out since
+	inFlight map[Request]bool
 	settled  chan struct{} // closed when all was added and nothing is owed
 	adding   bool
 }
 
-func (s *stress) add(rnd *rand.Rand, req mcreconcile.Request) {
+func (s *stress) add(rnd *rand.Rand, req Request) {
 	s.mu.Lock()
 	s.owed[req] = true
 	s.mu.Unlock()
@@ -521,7 +520,7 @@ func TestQueueStress(t *testing.T) {
 	)
 	s := &stress{
 		T: t, q: New(Options{Name: t.Name(), Workers: workers}), workers: workers, adding: true,
-		owed: map[mcreconcile.Request]bool{}, inFlight: map[mcreconcile.Request]bool{},
+		owed: map[Request]bool{}, inFlight: map[Request]bool{},
 		settled: make(chan struct{}),
 	}
 	settled := s.settled
@@ -565,4 +564,27 @@ func TestQueueStress(t *testing.T) {
 	if n := spokesOf(s.q); n > 0 {
 		t.Errorf("%d lanes are left", n)
 	}
+}
+
+// Objects of two kinds with one name are two keys.
+func TestQueueKinds(t *testing.T) {
+	withQueue(t, workers, func(h *harness) {
+		of := func(kind string) Request {
+			req := key("s", "down")
+			req.Kind = kind
+			return req
+		}
+		h.Add(of("AlertRule"))
+		h.want("s/down")
+		h.Add(of("RulePack"))
+		synctest.Wait()
+		if h.parked("s") != 1 { // the same key would wait for the end of its flight elsewhere
+			t.Errorf("%d keys are parked", h.parked("s"))
+		}
+		h.Done(of("AlertRule"))
+		h.want("s/down")
+		h.Done(of("RulePack"))
+		h.ForgetSpoke("s")
+		h.wantEmpty()
+	})
 }

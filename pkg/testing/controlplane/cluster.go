@@ -6,9 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 )
+
+// starts limits how many clusters of this process start at the same time. A start keeps a core busy for seconds. Many at
+// once would end no sooner, and an API server gives up if etcd has not answered for 20 s.
+var starts = make(chan struct{}, max(2, runtime.NumCPU()))
 
 // etcdGrace is how long Stop waits for etcd before it kills it.
 const etcdGrace = 5 * time.Second
@@ -42,6 +47,12 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	select {
+	case starts <- struct{}{}:
+		defer func() { <-starts }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("starting cluster %q: %w", opts.Name, ctx.Err())
 	}
 	begin := time.Now()
 	c := &Cluster{opts: opts}
@@ -126,9 +137,6 @@ func (c *Cluster) Dir() string { return c.dir }
 
 // URL returns the address of the API server.
 func (c *Cluster) URL() string { return apiServerURL(c.port) }
-
-// LogsDir returns the folder that holds one log per program.
-func (c *Cluster) LogsDir() string { return c.path(logsDir) }
 
 // AuditLog returns the path of the audit log. The file exists when Options.Audit
 // is set.

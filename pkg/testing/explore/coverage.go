@@ -5,20 +5,17 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"testing"
 	"text/tabwriter"
-	"time"
 )
 
-// coverage is what was run: how often each operation while each fault lasted.
-type coverage struct {
-	schedules int
-	runs      map[string]map[string]int // by operation and fault
-	faults    map[string]bool
+// Coverage is what was run: how often each operation while each fault lasted.
+type Coverage struct {
+	runs   map[string]map[string]int // by operation and fault
+	faults map[string]bool
 }
 
-// ran counts an operation. Without a fault, it counts as one in quiet.
-func (c *coverage) ran(operation string, faults []string) {
+// Ran counts an operation. Without a fault, it counts as one in quiet.
+func (c *Coverage) Ran(operation string, faults []string) {
 	if c.runs == nil {
 		c.runs, c.faults = map[string]map[string]int{}, map[string]bool{}
 	}
@@ -34,13 +31,8 @@ func (c *coverage) ran(operation string, faults []string) {
 	}
 }
 
-// print logs the table of operations and faults. With -v, the log of a test that passes is shown.
-func (c *coverage) print(t *testing.T, took time.Duration) {
-	t.Helper()
-	t.Logf("%d schedules, %.0f per second", c.schedules, float64(c.schedules)/took.Seconds())
-	if !testing.Verbose() {
-		return
-	}
+// String returns the table of operations and faults.
+func (c *Coverage) String() string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	faults := slices.Sorted(maps.Keys(c.faults))
@@ -53,5 +45,5 @@ func (c *coverage) print(t *testing.T, took time.Duration) {
 		_, _ = fmt.Fprintln(w)
 	}
 	_ = w.Flush()
-	t.Logf("how often each operation was run while each fault lasted:\n%s", out.String())
+	return "how often each operation was run while each fault lasted:\n" + out.String()
 }

@@ -19,7 +19,7 @@ import (
 type Script struct {
 	*rapid.T
 
-	covered *coverage
+	covered *Coverage
 }
 
 // Say adds a line to the script.
@@ -41,12 +41,26 @@ func (s *Script) Steps(operations map[string]func(*rapid.T), broken func() []str
 			s.T = t
 			faults := broken()
 			operation(t)
-			s.covered.ran(name, faults)
+			s.covered.Ran(name, faults)
 			after()
 		}
 	}
 	s.Repeat(all)
 }
+
+// Try runs an operation, and reports whether it did anything. One that calls Skip did not. rapid itself would end a
+// schedule in which more operations are skipped than are not, and so most schedules after a few operations.
+func Try(t *rapid.T, operation func(*rapid.T)) (did bool) {
+	defer func() {
+		if failure := recover(); failure != nil && !skipped(failure) {
+			panic(failure)
+		}
+	}()
+	operation(t)
+	return true
+}
+
+func skipped(failure any) bool { return fmt.Sprintf("%T", failure) == "rapid.invalidData" }
 
 // Run checks a property of random schedules: the same ones each time, and new ones. With the environment variable
 // SEED, it checks only those of this seed; 0 stands for a new seed. When a schedule fails, the shortest one that fails
@@ -65,12 +79,15 @@ func Run(t *testing.T, usual int, property func(*Script)) {
 		if err := flag.Set("rapid.seed", seed); err != nil {
 			t.Fatal(err)
 		}
-		covered, began := coverage{}, time.Now()
+		covered, schedules, began := Coverage{}, 0, time.Now()
 		rapid.Check(t, inBubble(t, func(rt *rapid.T) {
-			covered.schedules++
+			schedules++
 			property(&Script{T: rt, covered: &covered})
 		}))
-		covered.print(t, time.Since(began))
+		t.Logf("%d schedules, %.0f per second", schedules, float64(schedules)/time.Since(began).Seconds())
+		if testing.Verbose() { // otherwise the log of a test that passes is not shown
+			t.Log(&covered)
+		}
 	}
 	if seed := os.Getenv("SEED"); seed != "" {
 		check(t, seed)
@@ -97,7 +114,7 @@ func inBubble(t *testing.T, property func(*rapid.T)) func(*rapid.T) {
 		})
 		switch {
 		case failure == nil:
-		case fmt.Sprintf("%T", failure) == "rapid.invalidData":
+		case skipped(failure):
 			panic(failure) // from another place: when rapid shrinks, it takes what ends in the same place for the same failure
 		default:
 			panic(failure)

@@ -93,6 +93,29 @@ func Latency(d time.Duration) Fault {
 	}
 }
 
+// Ahead makes the clock of the API server seem to be ahead, by the header Date of its answers.
+func Ahead(by time.Duration) Fault {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		next.ServeHTTP(&dated{ResponseWriter: w, by: by}, r)
+	}
+}
+
+// dated changes the header Date of an answer.
+type dated struct {
+	http.ResponseWriter
+
+	by time.Duration
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (d *dated) WriteHeader(code int) {
+	d.Header().Set("Date", time.Now().Add(d.by).UTC().Format(http.TimeFormat))
+	d.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for http.ResponseController.
+func (d *dated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
 // Gone answers 410 to all watches, and to lists that begin at a version.
 func Gone(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	version := r.URL.Query().Get("resourceVersion")

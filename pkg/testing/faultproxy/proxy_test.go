@@ -302,3 +302,18 @@ func isTimeout(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout()
 }
+
+func TestAhead(t *testing.T) {
+	p, _, c := start(t)
+	p.Set(Ahead(time.Hour))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+pods, http.NoBody)
+	must(t, err)
+	resp, err := c.Do(req)
+	must(t, err)
+	must(t, resp.Body.Close())
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	must(t, err)
+	if ahead := time.Until(date).Round(time.Minute); ahead != time.Hour || len(resp.Header.Values("Date")) != 1 {
+		t.Errorf("the header Date is %q", resp.Header.Values("Date"))
+	}
+}

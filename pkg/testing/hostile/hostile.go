@@ -183,13 +183,17 @@ func Flood(perSecond, size int) Lie {
 	}
 }
 
-// LongVersions is a watch whose events are deletions of objects that nobody knows, with versions of 8 MiB.
+// LongVersions is a watch whose events are deletions of objects that nobody knows, with versions of almost 4 MiB.
 func LongVersions(w http.ResponseWriter, r *http.Request) {
 	head(w, http.StatusOK)
 	out := bounded(w, r)
 	for i := 0; ; i++ {
-		_, _ = fmt.Fprintf(out, `{"type":"DELETED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a-%d","namespace":"default","uid":"a","resourceVersion":"`, i)
-		repeat(out, "1", 8<<20)
+		kind := `"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"`
+		if strings.HasSuffix(r.URL.Path, "/prometheusrules") {
+			kind = `"kind":"PrometheusRule","apiVersion":"monitoring.coreos.com/v1"`
+		}
+		_, _ = fmt.Fprintf(out, `{"type":"DELETED","object":{%s,"metadata":{"name":"a-%d","namespace":"default","uid":"a","resourceVersion":"`, kind, i)
+		repeat(out, "1", 4<<20-block)
 		if _, err := io.WriteString(out, `"}}}`+"\n"); err != nil || flush(w) != nil {
 			return
 		}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/explore"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 	"github.com/rulefleet/rulefleet/pkg/testing/model"
 )
@@ -26,11 +27,12 @@ import (
 type twins struct {
 	*rapid.T
 
-	real      client.Client
+	real      client.WithWatch
 	model     *model.Server
 	namespace string
 	// past has the versions of each AlertRule so far: the present one is the last.
-	past map[string][]version
+	past  map[string][]version
+	marks []mark
 }
 
 // version is a version of an AlertRule on both.
@@ -192,11 +194,17 @@ func (w *twins) apply(*rapid.T) {
 	w.compare("apply", key.Name, inReal, stored, err, modelErr)
 }
 
-// compare compares the answers, and what is stored afterwards.
-func (w *twins) compare(what, name string, answered, inModel client.Object, err, modelErr error) {
+// agree compares two answers.
+func (w *twins) agree(what, name string, err, modelErr error) {
 	if apierrors.ReasonForError(err) != apierrors.ReasonForError(modelErr) || (err == nil) != (modelErr == nil) {
 		w.Fatalf("%s %s: a real API server answers %v, and the model %v", what, name, err, modelErr)
 	}
+}
+
+// compare compares the answers, and what is stored afterwards.
+func (w *twins) compare(what, name string, answered, inModel client.Object, err, modelErr error) {
+	w.agree(what, name, err, modelErr)
+	defer w.mark()
 	stored := &v1alpha1.AlertRule{}
 	key := types.NamespacedName{Namespace: w.namespace, Name: name}
 	switch err := w.real.Get(w.Context(), key, stored); {
@@ -272,6 +280,13 @@ func TestConformance(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	hub, err := client.NewWithWatch(f.Hub.RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.InstallMonitoringCRD(t.Context(), f.Hub, "prometheusrules"); err != nil {
+		t.Fatal(err)
+	}
 	for name, value := range map[string]string{"rapid.seed": "1", "rapid.checks": "20"} {
 		if err := flag.Set(name, value); err != nil {
 			t.Fatal(err)
@@ -280,14 +295,18 @@ func TestConformance(t *testing.T) {
 	runs := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		runs++
-		w := &twins{T: rt, real: f.Hub.Client, model: model.NewServer(time.Now), namespace: fmt.Sprintf("run-%d", runs), past: map[string][]version{}}
+		w := &twins{T: rt, real: hub, model: model.NewServer(time.Now), namespace: fmt.Sprintf("run-%d", runs), past: map[string][]version{}}
 		if err := w.real.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}); err != nil {
 			rt.Fatal(err)
 		}
-		operations := map[string]func(*rapid.T){"create": w.create, "update": w.update, "delete": w.remove, "status": w.updateStatus, "apply": w.apply, "applyMore": w.apply}
+		operations := map[string]func(*rapid.T){"create": w.create, "update": w.update, "delete": w.remove, "status": w.updateStatus, "apply": w.apply, "applyMore": w.apply, "another": w.another, "anotherMore": w.another, "anotherToo": w.another}
 		for name, operation := range operations {
-			operations[name] = func(rt *rapid.T) { w.T = rt; operation(rt) }
+			operations[name] = func(rt *rapid.T) { w.T = rt; explore.Try(rt, operation) }
 		}
+		w.mark()
 		rt.Repeat(operations)
+		w.T = rt
+		w.listed()
+		w.watched()
 	})
 }

@@ -125,7 +125,7 @@ func (s *Server) manageStatus(o client.Object) {
 	}
 	const status = "status"
 	others := slices.DeleteFunc(slices.Clone(o.GetManagedFields()), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == s.Writer && e.Subresource == status })
-	now := metav1.NewTime(s.now().Truncate(time.Second))
+	now := metav1.NewTime(s.Now().Truncate(time.Second))
 	o.SetManagedFields(append(others, metav1.ManagedFieldsEntry{
 		Manager: s.Writer, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: status, Time: &now,
 		APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`),

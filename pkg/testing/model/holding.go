@@ -13,11 +13,11 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
 // holding is what a process does about held deletions: it shows them on the SpokeCluster, as package membership does, and
@@ -29,7 +29,7 @@ type holding struct {
 }
 
 // aboutHeld is the key of holding in a queue. Other keys have a namespace.
-var aboutHeld = mcreconcile.Request{Request: reconcile.Request{NamespacedName: types.NamespacedName{Name: SpokeName}}}
+var aboutHeld = queue.Request{Request: reconcile.Request{NamespacedName: types.NamespacedName{Name: SpokeName}}}
 
 // aboutHeldAfter is the debounce of the Reconciler.
 const aboutHeldAfter = 2 * time.Second

@@ -51,6 +51,35 @@ var mutations = map[string]struct {
 	"workloads are not replayed when a spoke is engaged": {
 		"pkg/controller/generate/setup.go", "\t\tenqueueWorkload(q, &rules[i])\n\t}\n\tfor _, workload := range r.quota", "\t\t_ = i\n\t}\n\tfor _, workload := range r.quota", []string{"controller/generate"},
 	},
+	"rules are removed with a lost kind": {
+		"pkg/controller/hub/guard.go", "defined, gone, err = g.Kinds.Defined(ctx, k)", "defined, _, err = g.Kinds.Defined(ctx, k)\n\tgone = true", []string{"controller/distribute", "controller/generate"},
+	},
+	"the loss of a kind counts as a deletion of its objects": {
+		"pkg/controller/hub/kinds.go", "return !made.Before(d.created) && later(version, d.version)", "return !made.IsZero() || later(version, d.version)", []string{"controller/distribute", "controller/generate"},
+	},
+	"a removal because of an absence is never suspect": {
+		"pkg/rule/suspect/suspect.go", "return !made.After(kindSince) && !witnessed", "return !made.After(kindSince) && !witnessed && false", []string{"controller/distribute", "controller/generate"},
+	},
+	"a removal because of labels is never suspect": {
+		"pkg/rule/suspect/suspect.go", "return !made.After(since) && Placeable(s, c.Name) && !seen.Placed(s, c)", "return !made.After(since) && Placeable(s, c.Name) && !seen.Placed(s, c) && false", []string{"controller/distribute"},
+	},
+	"suspects expire": {
+		"pkg/controller/brake/ledger.go", "\t\treturn suspectRetry, l.admitSuspect(owner, d.Key, e)",
+		"\t\tok = l.admitSuspect(owner, d.Key, e)\n\t\tif e = l.owners[owner][d.Key]; e.until.IsZero() {\n\t\t\te.until = now.Add(l.span)\n\t\t}\n\t\treturn suspectRetry, ok || !now.Before(e.until)",
+		[]string{"controller/distribute", "controller/generate"},
+	},
+	"a kind's record is not read, so that a clock that was set back makes it old": {
+		"pkg/controller/hub/kinds.go", "if is.anew.After(d.Since) {", "if false {", []string{"controller/distribute", "controller/generate"},
+	},
+	"a spoke's clock that is ahead does not matter": {
+		"pkg/spoke/clock.go", "if d < leastAhead || d > mostAhead {", "if d != 0 {", []string{"controller/distribute"},
+	},
+	"a spoke's clock that was ahead does not matter": {
+		"pkg/spoke/clock.go", "\tif d < leastAhead || d > mostAhead {\n", "\tc.ahead = 0\n\tif d < leastAhead || d > mostAhead {\n", []string{"controller/distribute"},
+	},
+	"the time of an outage may be in the future": {
+		"pkg/rule/rollup/damp.go", "if !at.After(now) {", "if true {", []string{"controller/status"},
+	},
 	"contested writes are not slowed": {
 		"pkg/contest/contest.go", "wait := max(d.next-now, 0)\n\treturn Turn{Wait: wait,", "wait := 0 * d.next\n\treturn Turn{Wait: wait,", []string{"controller/distribute"},
 	},

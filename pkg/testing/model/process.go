@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
 
@@ -32,7 +32,7 @@ type Process struct {
 	// Begins is called before each reconcile.
 	Begins func()
 	// Reconcile is the Reconciler's.
-	Reconcile func(context.Context, mcreconcile.Request) (reconcile.Result, error)
+	Reconcile func(context.Context, queue.Request) (reconcile.Result, error)
 
 	// holding shows held deletions; see Hold.
 	holding *holding
@@ -56,7 +56,7 @@ func (p *Process) Deliver(h spoke.EventHandler, c Change, passes func(event.Upda
 }
 
 // run reconciles a request.
-func (p *Process) run(req mcreconcile.Request) {
+func (p *Process) run(req queue.Request) {
 	delete(p.Queue.due, req)
 	defer func() {
 		if got := recover(); got != nil {
@@ -76,7 +76,7 @@ func (p *Process) run(req mcreconcile.Request) {
 	}
 }
 
-func (p *Process) reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
+func (p *Process) reconcile(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 	if req == aboutHeld {
 		return p.holding.reconcile(ctx)
 	}
@@ -155,14 +155,14 @@ func (p *Process) engage() {
 type Queue struct {
 	spoke.WorkQueue
 
-	due map[mcreconcile.Request]time.Time
+	due map[queue.Request]time.Time
 }
 
 // Add and AddAfter implement spoke.WorkQueue.
-func (q *Queue) Add(req mcreconcile.Request) { q.AddAfter(req, 0) }
+func (q *Queue) Add(req queue.Request) { q.AddAfter(req, 0) }
 
 // AddAfter adds a request that is due later.
-func (q *Queue) AddAfter(req mcreconcile.Request, after time.Duration) {
+func (q *Queue) AddAfter(req queue.Request, after time.Duration) {
 	at := time.Now().Add(after)
 	if was, ok := q.due[req]; !ok || at.Before(was) {
 		q.due[req] = at
@@ -170,14 +170,14 @@ func (q *Queue) AddAfter(req mcreconcile.Request, after time.Duration) {
 }
 
 // ready returns the requests that are due, in a fixed order.
-func (q *Queue) ready() []mcreconcile.Request {
-	var out []mcreconcile.Request
+func (q *Queue) ready() []queue.Request {
+	var out []queue.Request
 	for req, at := range q.due {
 		if !at.After(time.Now()) {
 			out = append(out, req)
 		}
 	}
-	slices.SortFunc(out, func(a, b mcreconcile.Request) int {
+	slices.SortFunc(out, func(a, b queue.Request) int {
 		return cmp.Or(oracle.CompareKeys(a.NamespacedName, b.NamespacedName), cmp.Compare(a.ClusterName, b.ClusterName))
 	})
 	return out

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 	"github.com/rulefleet/rulefleet/pkg/testing/explore"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
@@ -79,6 +79,7 @@ func newSchedule(script *explore.Script) *Schedule {
 	for _, kind := range kinds {
 		s.Define(kind)
 	}
+	s.recordKinds()
 	return s
 }
 
@@ -91,7 +92,7 @@ func (s *Schedule) Begin() {
 
 // lead makes another process the leader. Its caches begin with a number of changes.
 func (s *Schedule) lead(hubAt, spokeAt int) {
-	p := &Process{OnHub: NewCache(s.Hub, hubAt), InSpoke: NewCache(s.Spoke, spokeAt), Away: true, Queue: &Queue{due: map[mcreconcile.Request]time.Time{}}}
+	p := &Process{OnHub: NewCache(s.Hub, hubAt), InSpoke: NewCache(s.Spoke, spokeAt), Away: true, Queue: &Queue{due: map[queue.Request]time.Time{}}}
 	s.Leader = p
 	s.Start(p)
 	for _, c := range p.OnHub.First() {
@@ -411,7 +412,7 @@ func (s *Schedule) Run(operations map[string]func(*rapid.T), after, check func()
 		"fault": s.writeFails, "time": s.timePasses, "allArrives": s.allArrives,
 		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
 		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "hubNews": s.HubNews, "spokeNews": s.spokeNews,
-		"leader": s.leaderChanges, "formerEnds": s.formerEnds, "session": s.sessionEnds,
+		"leader": s.leaderChanges, "formerEnds": s.formerEnds, "session": s.sessionEnds, "clock": s.clockIsSet,
 	}
 	maps.Copy(all, operations)
 	s.Steps(all, s.faults, func() {
@@ -444,6 +445,8 @@ func (s *Schedule) faults() []string {
 	add(s.fault != "", "a write "+s.fault)
 	add(s.Former != nil, "two leaders")
 	add(s.Leader.Away, "no session")
+	add(s.Hub.Ahead != 0, "wrong hub clock")
+	add(s.Spoke.Ahead != 0, "wrong spoke clock")
 	add(s.Leader.OnHub.Behind() > 0, "old hub cache")
 	add(s.Leader.InSpoke.Behind() > 0, "old spoke cache")
 	for _, kind := range kinds {
@@ -458,6 +461,7 @@ func (s *Schedule) faults() []string {
 func (s *Schedule) settle(after func()) {
 	s.Say("nothing is broken any more")
 	s.Former, s.fault = nil, ""
+	s.Hub.Ahead, s.Spoke.Ahead = 0, 0
 	if s.Mend != nil {
 		s.Mend()
 	}

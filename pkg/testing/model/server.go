@@ -51,6 +51,8 @@ type Change struct {
 type Server struct {
 	// Writer is the field manager of those who create or update AlertRules.
 	Writer string
+	// Ahead is how far its clock is ahead. It may be negative.
+	Ahead time.Duration
 
 	now     func() time.Time
 	version int64
@@ -62,6 +64,9 @@ type Server struct {
 func NewServer(now func() time.Time) *Server {
 	return &Server{Writer: "kubectl", now: now, objects: map[Ref]client.Object{}}
 }
+
+// Now is the time by its clock.
+func (s *Server) Now() time.Time { return s.now().Add(s.Ahead) }
 
 // Length is the number of changes so far.
 func (s *Server) Length() int { return len(s.history) }
@@ -93,7 +98,7 @@ func (s *Server) store(o client.Object) (client.Object, error) {
 	s.stamp(o)
 	o.SetUID(types.UID("uid-" + o.GetResourceVersion()))
 	o.SetGeneration(1)
-	o.SetCreationTimestamp(metav1.NewTime(s.now().Truncate(time.Second)))
+	o.SetCreationTimestamp(metav1.NewTime(s.Now().Truncate(time.Second)))
 	s.record(Change{Ref: RefOf(o), New: o})
 	return o, nil
 }
@@ -144,6 +149,10 @@ func copyStatus(from, to client.Object) {
 		to.Status = *from.(*v1alpha1.AlertRule).Status.DeepCopy()
 	case *v1alpha1.SpokeCluster:
 		to.Status = *from.(*v1alpha1.SpokeCluster).Status.DeepCopy()
+	case *v1alpha1.AlertRuleTemplate:
+		to.Status = *from.(*v1alpha1.AlertRuleTemplate).Status.DeepCopy()
+	case *monitoringv1.PrometheusRule:
+		to.Status = *from.(*monitoringv1.PrometheusRule).Status.DeepCopy()
 	}
 }
 

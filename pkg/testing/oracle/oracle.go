@@ -78,7 +78,8 @@ func (s *Spoke) Faults() []string {
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(s.Holds), CompareKeys) {
 		o := s.Holds[name]
-		key, stands := rule.StandsFor(o, s.Options.HubID)
+		of, stands := rule.StandsFor(o, s.Options.HubID)
+		key := of.NamespacedName()
 		if !stands || wanted[name] == key || s.unknown(key) || (s.Excused != nil && s.Excused(key, o)) {
 			continue
 		}

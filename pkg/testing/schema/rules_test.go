@@ -42,7 +42,8 @@ const (
 	labelValue  = "invalid label value; use letters and digits, with -, _ or . between them"
 	reservedKey = "app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for Rulefleet; remove them"
 	address     = "not the address of a Prometheus; use a form such as https://prometheus.eu-1.example.com, without credentials, query and fragment"
-	nothing     = "an override must change something; set state, expr, for, severity, labels or annotations"
+	nothing     = "an override must change something; set state, expr, for, keepFiringFor, interval, severity, labels or annotations"
+	noExclusion = "no cluster is excluded; list names, set a label selector, or remove exclude"
 )
 
 // change puts a value at a path of the full object.
@@ -73,6 +74,10 @@ func breaches() []breach {
 		{ruleID: ruleID{"SpokeCluster", "spec.tenants", noTenant}, field: "spec.tenants", change: change{path{"spec", "tenants"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", noCluster}, field: "spec.overrides[0]", change: change{override, map[string]any{"for": "1m"}}},
+		{ruleID: ruleID{"AlertRule", "spec.overrides[].exclude", noExclusion}, field: "spec.overrides[0].exclude", change: change{override.to("exclude"), map[string]any{}}},
+		{ruleID: ruleID{"AlertRule", "spec.placement.exclude", noExclusion}, field: "spec.placement.exclude", change: change{path{"spec", "placement", "exclude"}, map[string]any{}}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec.clusters.exclude", noExclusion}, field: "spec.clusters.exclude", change: change{path{"spec", "clusters", "exclude"}, map[string]any{}}},
+		{ruleID: ruleID{"AlertRule", "spec.overrides[].interval", zero}, field: "spec.overrides[0].interval", change: change{override.to("interval"), "0s"}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", nothing}, field: "spec.overrides[0]", change: change{override, map[string]any{"names": []any{"eu-1"}}}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", twice}, field: "spec.overrides[0].severity", change: change{override.to("labels").to("severity"), "page"}},
 	}
@@ -108,6 +113,8 @@ func breaches() []breach {
 	out = append(out, badTexts("SpokeCluster", "spec.evaluatorRefs[]", path{"spec", "evaluatorRefs", 0}, "url", address,
 		"prometheus.example.com:9090", "ftp://prometheus.example.com", "https://", "https://me:secret@prometheus.example.com", "https://a/?b", "https://a/#b", "https://a b")...)
 	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "for", duration, "5 min", "1m ")...)
+	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "keepFiringFor", duration, "5 min")...)
+	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "interval", duration, "5 min")...)
 	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "severity", severity, "_")...)
 	out = append(out, badNames("AlertRule", "spec.overrides[]", override)...)
 	return append(out, transitions()...)
@@ -161,6 +168,7 @@ func transitions() []breach {
 		{fixedPlace, "spec.placement", change{path{"spec", "placement", "names"}, []any{"eu-1", "us-1"}}},
 		{fixedPlace, "spec.placement", change{path{"spec", "placement", "names"}, absent{}}},
 		{fixedPlace, "spec.placement", change{path{"spec", "placement", "selector"}, absent{}}},
+		{fixedPlace, "spec.placement", change{path{"spec", "placement", "exclude"}, absent{}}},
 		{fixedPlace, "spec.placement", change{path{"spec", "placement", "selector", "matchLabels", "env"}, "dev"}},
 	} {
 		out = append(out, breach{ruleID: ruleID{"AlertRule", "spec", c.message}, field: c.field, change: c.change, update: true})

@@ -17,7 +17,7 @@ import (
 // new bundle.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
-	rotating := decide(t, Input{Data: fresh(t), Now: epoch.Add(quarter.Authority * 7 / 10)}).Data
+	rotating := decided(t, input{Data: fresh(t), Now: epoch.Add(quarter.Authority * 7 / 10)}).Data
 	for name, c := range map[string]struct {
 		data  map[string][]byte
 		ahead time.Time
@@ -28,7 +28,7 @@ func TestClockSetBack(t *testing.T) {
 		"an hour":              {data: fresh(t), ahead: epoch, back: time.Hour, want: []string{bundleGrows, servingNew, noSuccessor}},
 		"years":                {data: fresh(t), ahead: epoch, back: 5 * 365 * 24 * time.Hour, want: []string{bundleGrows, servingNew, noSuccessor}},
 		"after a renewal": {
-			data:  decide(t, Input{Data: fresh(t), Now: epoch.Add(quarter.Serving * 7 / 10)}).Data,
+			data:  decided(t, input{Data: fresh(t), Now: epoch.Add(quarter.Serving * 7 / 10)}).Data,
 			ahead: epoch.Add(quarter.Serving * 7 / 10), back: time.Hour, want: []string{bundleSame, servingNew, noSuccessor},
 		},
 		"with a successor": {
@@ -41,7 +41,7 @@ func TestClockSetBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := c.ahead.Add(-c.back)
-			d := decide(t, Input{Data: c.data, Now: now, Trusted: trusting(c.data[bundleKey], c.ahead.Add(-c.back))})
+			d := decided(t, input{Data: c.data, Now: now, Trusted: trusting(c.data[bundleKey], c.ahead.Add(-c.back))})
 			for _, want := range c.want {
 				if !holds(want, c.data, d) {
 					t.Errorf("not so: %s; %q", want, d.Why)
@@ -64,7 +64,7 @@ func TestClockSetBack(t *testing.T) {
 					if at.Before(serving.NotBefore) || !at.Before(serving.NotAfter.Add(-quarter.Serving/2)) {
 						continue // it is not valid yet, or may be renewed
 					}
-					if again := decide(t, Input{Data: d.Data, Now: at}); len(again.Why) > 0 {
+					if again := decided(t, input{Data: d.Data, Now: at}); len(again.Why) > 0 {
 						t.Fatalf("at %v: %q", at, again.Why)
 					}
 				}
@@ -79,12 +79,12 @@ func TestClockSetBackAgain(t *testing.T) {
 	data, now := fresh(t), epoch
 	for i := range 3 * maxRetired {
 		now = now.Add(-time.Hour)
-		d := decide(t, Input{Data: data, Now: now})
+		d := decided(t, input{Data: data, Now: now})
 		servable(t, d.Data, now)
 		if len(d.Why) == 0 {
 			t.Fatalf("step %d: nothing was decided", i)
 		}
-		if again := decide(t, Input{Data: d.Data, Now: now}); len(again.Why) > 0 {
+		if again := decided(t, input{Data: d.Data, Now: now}); len(again.Why) > 0 {
 			t.Fatalf("step %d: %q, and then %q", i, d.Why, again.Why)
 		}
 		data = d.Data
@@ -98,19 +98,19 @@ func TestClockSetBackAgain(t *testing.T) {
 func TestClockOfAuthorityGone(t *testing.T) {
 	t.Parallel()
 	const years = 5 * 365 * 24 * time.Hour
-	far := decide(t, Input{Now: epoch.Add(years)}).Data
-	back := decide(t, Input{Data: far, Now: epoch})
+	far := decided(t, input{Now: epoch.Add(years)}).Data
+	back := decided(t, input{Data: far, Now: epoch})
 	if got := len(decode(back.Bundle)); got != 2 {
 		t.Fatalf("the bundle has %d", got)
 	}
 	due := epoch.Add(quarter.Authority * 7 / 10)
-	joined := decide(t, Input{Data: back.Data, Now: due})
-	taken := decide(t, Input{Data: joined.Data, Now: due.Add(quarter.Settle), Trusted: trusting(joined.Bundle, due)})
+	joined := decided(t, input{Data: back.Data, Now: due})
+	taken := decided(t, input{Data: joined.Data, Now: due.Add(quarter.Settle), Trusted: trusting(joined.Bundle, due)})
 	servable(t, taken.Data, due.Add(quarter.Settle))
 	if slices.ContainsFunc(decode(taken.Bundle), func(c *x509.Certificate) bool { return c.NotBefore.After(due) }) {
 		t.Error("an authority stays in the bundle for years, and nothing was signed by it")
 	}
-	if again := decide(t, Input{Data: taken.Data, Now: due.Add(quarter.Settle)}); len(again.Why) > 0 {
+	if again := decided(t, input{Data: taken.Data, Now: due.Add(quarter.Settle)}); len(again.Why) > 0 {
 		t.Errorf("%q, and then %q", taken.Why, again.Why)
 	}
 }
@@ -145,7 +145,7 @@ func TestRetire(t *testing.T) {
 func TestKeeperAndClocks(t *testing.T) {
 	t.Parallel()
 	first, later := fresh(t), map[string][]byte{}
-	maps.Copy(later, decide(t, Input{Data: first, Now: epoch.Add(quarter.Serving * 7 / 10)}).Data)
+	maps.Copy(later, decided(t, input{Data: first, Now: epoch.Add(quarter.Serving * 7 / 10)}).Data)
 	begin := decode(later[servingCertKey])[0].NotBefore
 	serves := func(k *Keeper, data map[string][]byte) bool {
 		c, err := k.GetCertificate(nil)
@@ -153,7 +153,7 @@ func TestKeeperAndClocks(t *testing.T) {
 	}
 	take := func(k *Keeper, data map[string][]byte, want bool) {
 		t.Helper()
-		if changed, err := k.Take(&corev1.Secret{Data: data}); err != nil || changed != want {
+		if changed, err := k.take(&corev1.Secret{Data: data}); err != nil || changed != want {
 			t.Errorf("changed is %v, error %v", changed, err)
 		}
 	}
@@ -190,14 +190,14 @@ func TestKeeperAndClocks(t *testing.T) {
 	if !serves(k, first) {
 		t.Error("it serves what the Secret holds no more")
 	}
-	other := decide(t, Input{Now: epoch.Add(2 * quarter.Serving)}).Data
+	other := decided(t, input{Now: epoch.Add(2 * quarter.Serving)}).Data
 	clock.SetTime(epoch.Add(time.Hour))
 	take(k, other, false)
 	clock.SetTime(epoch.Add(quarter.Serving))
 	if !serves(k, other) {
 		t.Error("it serves what is not valid any more")
 	}
-	if _, err := k.Take(&corev1.Secret{Data: with(first, bundleKey, string(other[bundleKey]))}); err == nil {
+	if _, err := k.take(&corev1.Secret{Data: with(first, bundleKey, string(other[bundleKey]))}); err == nil {
 		t.Error("it took what its own bundle does not trust")
 	}
 }

@@ -23,7 +23,7 @@ func injection(config *admissionv1.ValidatingWebhookConfiguration, bundle []byte
 
 // secretWrite is the write of the Secret. Lost keys are replaced by new ones each time, so the
 // intention of the write is that the Secret has keys.
-func (r *Rotator) secretWrite(secret *corev1.Secret) contest.Write {
+func (r *rotator) secretWrite(secret *corev1.Secret) contest.Write {
 	return contest.Write{
 		Object: contest.Object{Kind: "Secret", NamespacedName: client.ObjectKey{Namespace: r.Namespace, Name: SecretName}},
 		Meant:  "certificates", Gone: secret == nil,
@@ -32,7 +32,7 @@ func (r *Rotator) secretWrite(secret *corev1.Secret) contest.Write {
 
 // keep is write with a pace: if another client undoes the write, it returns the time to wait. A Secret
 // that has not been changed since the last write is written because time has passed.
-func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) (time.Duration, error) {
+func (r *rotator) keep(ctx context.Context, secret *corev1.Secret, d *decision) (time.Duration, error) {
 	write := r.secretWrite(secret)
 	if !d.differs(secret) {
 		r.Contests.Stands(write.Object)
@@ -53,12 +53,12 @@ func (r *Rotator) keep(ctx context.Context, secret *corev1.Secret, d *Decision) 
 }
 
 // yield returns the time to wait with a write because another client undoes it, and reports that.
-func (r *Rotator) yield(ctx context.Context, write contest.Write, found client.Object) time.Duration {
+func (r *rotator) yield(ctx context.Context, write contest.Write, found client.Object) time.Duration {
 	return r.Contests.Yield(write, found, func(message string) { r.tell(ctx, write, found, message) }).Wait
 }
 
 // tell reports that another client undoes a write.
-func (r *Rotator) tell(ctx context.Context, write contest.Write, found client.Object, message string) {
+func (r *rotator) tell(ctx context.Context, write contest.Write, found client.Object, message string) {
 	ctrl.LoggerFrom(ctx).Info("another client undoes the writes to an object", "why", message)
 	if write.Gone {
 		found = &corev1.Secret{}
@@ -70,7 +70,7 @@ func (r *Rotator) tell(ctx context.Context, write contest.Write, found client.Ob
 
 // lost returns the time to wait after a write was refused because a client that undoes it was faster,
 // or 0.
-func (r *Rotator) lost(ctx context.Context, write contest.Write, found client.Object, err error) time.Duration {
+func (r *rotator) lost(ctx context.Context, write contest.Write, found client.Object, err error) time.Duration {
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		return 0
 	}

@@ -47,7 +47,7 @@ func TestContest(t *testing.T) {
 		},
 	}).Build()
 	clock, recorder := clocktesting.NewFakePassiveClock(epoch), events.NewFakeRecorder(10)
-	r := &Rotator{
+	r := &rotator{
 		Client: c, Namespace: metav1.NamespaceDefault, Config: config.Name, Webhooks: []string{ours}, Hosts: testHosts, Lifetimes: quarter,
 		Clock: clock, Contests: contest.New(clock, 0), Recorder: recorder,
 	}
@@ -129,7 +129,7 @@ func TestContestOfTheSecret(t *testing.T) {
 				},
 			}).Build()
 			clock, recorder := clocktesting.NewFakePassiveClock(epoch), events.NewFakeRecorder(10)
-			r := &Rotator{
+			r := &rotator{
 				Client: c, Namespace: metav1.NamespaceDefault, Config: "rulefleet", Hosts: testHosts, Lifetimes: quarter,
 				Clock: clock, Contests: contest.New(clock, 0), Recorder: recorder,
 			}
@@ -172,11 +172,11 @@ func TestContestOfTheSecret(t *testing.T) {
 	}
 }
 
-// What the Rotator writes one after the other, because time passes, is no contest.
+// What the rotator writes one after the other, because time passes, is no contest.
 func TestRotationIsNoContest(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakePassiveClock(epoch)
-	r := &Rotator{
+	r := &rotator{
 		Client: fake.NewFakeClient(), Namespace: metav1.NamespaceDefault, Config: "rulefleet", Hosts: testHosts, Lifetimes: LifetimesOf(5 * time.Minute),
 		Clock: clock, Contests: contest.New(clock, 0), Recorder: events.NewFakeRecorder(10),
 	}

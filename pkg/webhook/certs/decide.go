@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// longest is the maximum time until Decide has to be called again.
+// longest is the maximum time until decide has to be called again.
 const longest = 12 * time.Hour
 
-// Fingerprint identifies an authority.
-type Fingerprint [sha256.Size]byte
+// fingerprint identifies an authority.
+type fingerprint [sha256.Size]byte
 
-func fingerprint(c *x509.Certificate) Fingerprint { return sha256.Sum256(c.Raw) }
+func fingerprintOf(c *x509.Certificate) fingerprint { return sha256.Sum256(c.Raw) }
 
-// Input is the input of Decide.
-type Input struct {
+// input is the input of decide.
+type input struct {
 	// Data is the content of the Secret, or nil if it does not exist.
 	Data map[string][]byte
 	// Now is the current time.
@@ -31,14 +31,14 @@ type Input struct {
 	Hosts []string
 	// Trusted is the time since when each authority has been in the configuration that API servers
 	// read.
-	Trusted map[Fingerprint]time.Time
+	Trusted map[fingerprint]time.Time
 	// Absent is the time since when the configuration has not existed. It is zero if it exists.
 	Absent time.Time
 }
 
-// Decision is the next content of the Secret.
-type Decision struct {
-	// Data is the content of the Secret. It follows from the Input, except random keys.
+// decision is the next content of the Secret.
+type decision struct {
+	// Data is the content of the Secret. It follows from the input, except random keys.
 	Data map[string][]byte
 	// Bundle is the CA bundle for the configuration.
 	Bundle []byte
@@ -48,9 +48,9 @@ type Decision struct {
 	Again time.Time
 }
 
-// Decide returns the next content of the Secret. It only returns errors of the random source.
-func Decide(in Input) (*Decision, error) {
-	d := &decider{Input: in, state: parse(in.Data, in.Now)}
+// decide returns the next content of the Secret. It only returns errors of the random source.
+func decide(in input) (*decision, error) {
+	d := &decider{input: in, state: parse(in.Data, in.Now)}
 	if err := d.early(); err != nil {
 		return nil, err
 	}
@@ -67,11 +67,11 @@ func Decide(in Input) (*Decision, error) {
 	if len(d.why) == 0 && !same(in.Data, data) {
 		d.because("expired and foreign certificates are left out")
 	}
-	return &Decision{Data: data, Bundle: data[bundleKey], Why: d.why, Again: d.again()}, nil
+	return &decision{Data: data, Bundle: data[bundleKey], Why: d.why, Again: d.again()}, nil
 }
 
 type decider struct {
-	Input
+	input
 	state *state
 	why   []string
 }
@@ -140,7 +140,7 @@ func (d *decider) authorities() error {
 
 // takeover returns the time from which the next authority may sign.
 func (d *decider) takeover() time.Time {
-	since, ok := d.Trusted[fingerprint(d.state.next.cert)]
+	since, ok := d.Trusted[fingerprintOf(d.state.next.cert)]
 	switch {
 	case ok:
 		return since.Add(d.Lifetimes.Settle)

@@ -23,7 +23,7 @@ var (
 	quarter   = LifetimesOf(90 * 24 * time.Hour)
 )
 
-func decide(t *testing.T, in Input) *Decision {
+func decided(t *testing.T, in input) *decision {
 	t.Helper()
 	if in.Hosts == nil {
 		in.Hosts = testHosts
@@ -31,7 +31,7 @@ func decide(t *testing.T, in Input) *Decision {
 	if in.Lifetimes == (Lifetimes{}) {
 		in.Lifetimes = quarter
 	}
-	d, err := Decide(in)
+	d, err := decide(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +44,13 @@ func decide(t *testing.T, in Input) *Decision {
 // fresh is a Secret as it is first made.
 func fresh(t *testing.T) map[string][]byte {
 	t.Helper()
-	return decide(t, Input{Now: epoch}).Data
+	return decided(t, input{Now: epoch}).Data
 }
 
-func trusting(bundle []byte, since time.Time) map[Fingerprint]time.Time {
-	out := map[Fingerprint]time.Time{}
+func trusting(bundle []byte, since time.Time) map[fingerprint]time.Time {
+	out := map[fingerprint]time.Time{}
 	for _, c := range decode(bundle) {
-		out[fingerprint(c)] = since
+		out[fingerprintOf(c)] = since
 	}
 	return out
 }
@@ -105,13 +105,13 @@ const (
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	first := fresh(t)
-	joined := decide(t, Input{Data: first, Now: epoch.Add(quarter.Authority * 7 / 10), Trusted: trusting(first[bundleKey], epoch)})
+	joined := decided(t, input{Data: first, Now: epoch.Add(quarter.Authority * 7 / 10), Trusted: trusting(first[bundleKey], epoch)})
 	rotating, joinedAt := joined.Data, epoch.Add(quarter.Authority*7/10)
 	other := fresh(t)
 	cases := map[string]struct {
 		data    map[string][]byte
 		at      time.Duration
-		trusted map[Fingerprint]time.Time
+		trusted map[fingerprint]time.Time
 		absent  time.Time
 		hosts   []string
 		want    []string
@@ -155,7 +155,7 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := epoch.Add(c.at)
-			d := decide(t, Input{Data: c.data, Now: now, Trusted: c.trusted, Absent: c.absent, Hosts: c.hosts})
+			d := decided(t, input{Data: c.data, Now: now, Trusted: c.trusted, Absent: c.absent, Hosts: c.hosts})
 			if c.hosts == nil {
 				servable(t, d.Data, now)
 			}
@@ -168,14 +168,14 @@ func TestDecide(t *testing.T) {
 				}
 			}
 			// What was decided needs no further decision.
-			if again := decide(t, Input{Data: d.Data, Now: now, Trusted: c.trusted, Absent: c.absent, Hosts: c.hosts}); len(again.Why) > 0 {
+			if again := decided(t, input{Data: d.Data, Now: now, Trusted: c.trusted, Absent: c.absent, Hosts: c.hosts}); len(again.Why) > 0 {
 				t.Errorf("it is never content: %q, and then %q", d.Why, again.Why)
 			}
 		})
 	}
 }
 
-func holds(want string, before map[string][]byte, d *Decision) bool {
+func holds(want string, before map[string][]byte, d *decision) bool {
 	servingSays := bytes.Equal(before[servingCertKey], d.Data[servingCertKey])
 	missing := 0
 	for _, c := range decode(before[bundleKey]) {
@@ -218,14 +218,14 @@ func TestNoRotationCostsARequest(t *testing.T) {
 		var (
 			now     = epoch
 			data    map[string][]byte
-			tracker = map[Fingerprint]time.Time{}
+			tracker = map[fingerprint]time.Time{}
 			views   []seen
 			served  []*x509.Certificate
-			made    = map[Fingerprint]bool{}
+			made    = map[fingerprint]bool{}
 			writes  int
 		)
 		for now.Before(epoch.Add(6 * lifetimes.Authority)) {
-			d := decide(t, Input{Data: data, Now: now, Lifetimes: lifetimes, Trusted: tracker})
+			d := decided(t, input{Data: data, Now: now, Lifetimes: lifetimes, Trusted: tracker})
 			if len(d.Why) > 0 {
 				data = d.Data
 				writes++
@@ -235,7 +235,7 @@ func TestNoRotationCostsARequest(t *testing.T) {
 				}
 				views = append(views, seen{bundle: decode(d.Bundle)})
 				before := tracker
-				tracker = map[Fingerprint]time.Time{}
+				tracker = map[fingerprint]time.Time{}
 				for f := range trusting(d.Bundle, now) {
 					tracker[f] = now
 					if at, ok := before[f]; ok {
@@ -255,7 +255,7 @@ func TestNoRotationCostsARequest(t *testing.T) {
 					}
 				}
 			}
-			next := decide(t, Input{Data: data, Now: now, Lifetimes: lifetimes, Trusted: tracker}).Again
+			next := decided(t, input{Data: data, Now: now, Lifetimes: lifetimes, Trusted: tracker}).Again
 			if left := served[len(served)-1].NotAfter.Sub(next); left < lifetimes.Serving/4 && left < lifetimes.Serving-2*time.Second {
 				t.Errorf("the certificate is renewed only %v before its end", left)
 			}
@@ -295,12 +295,12 @@ func TestKeeper(t *testing.T) {
 		t.Error("it is ready without a certificate")
 	}
 	first := fresh(t)
-	if _, err := k.Take(&corev1.Secret{Data: with(first, servingKeyKey, "garbage")}); err == nil || k.Ready() == nil {
+	if _, err := k.take(&corev1.Secret{Data: with(first, servingKeyKey, "garbage")}); err == nil || k.Ready() == nil {
 		t.Error("it took garbage")
 	}
 	take := func(data map[string][]byte, wantChange bool) *tls.Certificate {
 		t.Helper()
-		if changed, err := k.Take(&corev1.Secret{Data: data}); err != nil || changed != wantChange || k.Ready() != nil {
+		if changed, err := k.take(&corev1.Secret{Data: data}); err != nil || changed != wantChange || k.Ready() != nil {
 			t.Errorf("changed is %v, error %v, ready %v", changed, err, k.Ready())
 		}
 		c, err := k.GetCertificate(nil)
@@ -315,7 +315,7 @@ func TestKeeper(t *testing.T) {
 	if served, err := k.GetCertificate(nil); err != nil || !served.Leaf.NotAfter.Equal(end) {
 		t.Errorf("the metric says that the certificate ends at %s: %v", end, err)
 	}
-	if _, err := k.Take(&corev1.Secret{Data: with(first, bundleKey, string(fresh(t)[bundleKey]))}); err == nil {
+	if _, err := k.take(&corev1.Secret{Data: with(first, bundleKey, string(fresh(t)[bundleKey]))}); err == nil {
 		t.Error("it took what its own bundle does not trust")
 	}
 	if c, _ := k.GetCertificate(nil); c != one {

@@ -60,11 +60,11 @@ func (k *Keeper) Ready() error {
 	return nil
 }
 
-// Take serves the certificate in the Secret from now on, and reports whether it differs from the
+// take serves the certificate in the Secret from now on, and reports whether it differs from the
 // previous one. If it can't be used, the previous one stays, and the error explains why. A certificate
 // that is not valid yet by this replica's clock is not an error, because API servers check the
 // validity with their own clocks. However, a valid certificate is preferred.
-func (k *Keeper) Take(secret *corev1.Secret) (bool, error) {
+func (k *Keeper) take(secret *corev1.Secret) (bool, error) {
 	loaded, err := tls.X509KeyPair(secret.Data[servingCertKey], secret.Data[servingKeyKey])
 	if err != nil {
 		return false, fmt.Errorf("reading the serving certificate: %w", err)

@@ -27,10 +27,10 @@ import (
 // contended is the delay before a retry after another client changed the object in the meantime.
 const contended = 200 * time.Millisecond
 
-// Rotator writes the Secret and the configuration's caBundle. It works only in the leader, except for
+// rotator writes the Secret and the configuration's caBundle. It works only in the leader, except for
 // the first ones (Prepare). If there are two leaders for a moment, the API server refuses the slower
 // one.
-type Rotator struct {
+type rotator struct {
 	// Client reads directly from the API server, and writes.
 	Client client.Client
 	// Namespace is the namespace of the Secret.
@@ -65,7 +65,7 @@ type Rotator struct {
 // because the Lease of a former manager may have to expire before a replica becomes the leader. A
 // failure of this is logged, and left to the leader.
 func Prepare(ctx context.Context, c client.Client, o Options) error {
-	r := &Rotator{
+	r := &rotator{
 		Client: c, Namespace: o.Namespace, Config: o.Config, Webhooks: o.Webhooks, Hosts: o.Hosts, Lifetimes: o.Lifetimes,
 		Clock: clock.RealClock{}, looked: true,
 	}
@@ -85,8 +85,8 @@ func Prepare(ctx context.Context, c client.Client, o Options) error {
 }
 
 // first creates the Secret. It returns nil if another replica was faster.
-func (r *Rotator) first(ctx context.Context) (*corev1.Secret, error) {
-	d, err := Decide(Input{Now: r.Clock.Now(), Lifetimes: r.Lifetimes, Hosts: r.Hosts})
+func (r *rotator) first(ctx context.Context) (*corev1.Secret, error) {
+	d, err := decide(input{Now: r.Clock.Now(), Lifetimes: r.Lifetimes, Hosts: r.Hosts})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (r *Rotator) first(ctx context.Context) (*corev1.Secret, error) {
 }
 
 // introduce sets the bundle of those of our webhooks that have none yet.
-func (r *Rotator) introduce(ctx context.Context, bundle []byte) error {
+func (r *rotator) introduce(ctx context.Context, bundle []byte) error {
 	config, err := r.config(ctx)
 	if err != nil || config == nil || len(bundle) == 0 {
 		return err
@@ -111,7 +111,7 @@ func (r *Rotator) introduce(ctx context.Context, bundle []byte) error {
 }
 
 // Reconcile updates the Secret, and then the configuration.
-func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+func (r *rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	secret, err := r.secret(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -122,11 +122,11 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	}
 	now := r.Clock.Now()
 	r.trust.observe(config, r.Webhooks, now)
-	in := Input{Now: now, Lifetimes: r.Lifetimes, Hosts: r.Hosts, Trusted: r.trust.since, Absent: r.trust.absent}
+	in := input{Now: now, Lifetimes: r.Lifetimes, Hosts: r.Hosts, Trusted: r.trust.since, Absent: r.trust.absent}
 	if secret != nil {
 		in.Data = secret.Data
 	}
-	d, err := Decide(in)
+	d, err := decide(in)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -145,7 +145,7 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	return reconcile.Result{RequeueAfter: interval.Soonest(again, wait)}, err
 }
 
-func (r *Rotator) secret(ctx context.Context) (*corev1.Secret, error) {
+func (r *rotator) secret(ctx context.Context) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: SecretName}, secret)
 	if apierrors.IsNotFound(err) {
@@ -158,7 +158,7 @@ func (r *Rotator) secret(ctx context.Context) (*corev1.Secret, error) {
 }
 
 // config returns nil if the configuration does not exist, because the webhook is optional.
-func (r *Rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookConfiguration, error) {
+func (r *rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookConfiguration, error) {
 	config := &admissionv1.ValidatingWebhookConfiguration{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: r.Config}, config)
 	missing := apierrors.IsNotFound(err)
@@ -181,12 +181,12 @@ func (r *Rotator) config(ctx context.Context) (*admissionv1.ValidatingWebhookCon
 }
 
 // differs reports whether the Secret has to be changed.
-func (d *Decision) differs(secret *corev1.Secret) bool {
+func (d *decision) differs(secret *corev1.Secret) bool {
 	return len(d.Why) > 0 || secret == nil || secret.Labels[v1alpha1.ManagedByLabel] != v1alpha1.ManagedByValue
 }
 
 // write writes the Secret, and returns the result.
-func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision) (*corev1.Secret, error) {
+func (r *rotator) write(ctx context.Context, secret *corev1.Secret, d *decision) (*corev1.Secret, error) {
 	var err error
 	next := r.next(secret, d)
 	if secret == nil {
@@ -202,7 +202,7 @@ func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, d *Decision)
 }
 
 // next returns the next version of the Secret. Data of others in it is kept.
-func (r *Rotator) next(secret *corev1.Secret, d *Decision) *corev1.Secret {
+func (r *rotator) next(secret *corev1.Secret, d *decision) *corev1.Secret {
 	next := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: SecretName},
 		Type:       corev1.SecretTypeTLS,
@@ -226,7 +226,7 @@ func (r *Rotator) next(secret *corev1.Secret, d *Decision) *corev1.Secret {
 
 // inject sets a bundle for our webhooks in the configuration, and writes nothing else. If another
 // client reverts it, inject returns the time to wait.
-func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, bundle []byte) (time.Duration, error) {
+func (r *rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebhookConfiguration, bundle []byte) (time.Duration, error) {
 	next, changed := r.trusting(config, bundle, func(now []byte) bool { return !bytes.Equal(now, bundle) })
 	write := injection(config, bundle)
 	if !changed {
@@ -246,7 +246,7 @@ func (r *Rotator) inject(ctx context.Context, config *admissionv1.ValidatingWebh
 
 // trusting returns the configuration with a bundle for those of our webhooks that are due, given their
 // present bundles.
-func (r *Rotator) trusting(
+func (r *rotator) trusting(
 	config *admissionv1.ValidatingWebhookConfiguration, bundle []byte, due func(now []byte) bool,
 ) (next *admissionv1.ValidatingWebhookConfiguration, changed bool) {
 	next = config.DeepCopy()
@@ -260,7 +260,7 @@ func (r *Rotator) trusting(
 }
 
 // patch writes bundles, unless the configuration was changed in the meantime.
-func (r *Rotator) patch(ctx context.Context, config, next *admissionv1.ValidatingWebhookConfiguration) error {
+func (r *rotator) patch(ctx context.Context, config, next *admissionv1.ValidatingWebhookConfiguration) error {
 	if err := r.Client.Patch(ctx, next, client.StrategicMergeFrom(config, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("injecting the caBundle into ValidatingWebhookConfiguration %s: %w", r.Config, err)
 	}

@@ -67,9 +67,9 @@ func TestRotatorsDoNotFight(t *testing.T) {
 		},
 	})
 	clock := clocktesting.NewFakePassiveClock(epoch)
-	rotators := make([]*Rotator, 3)
+	rotators := make([]*rotator, 3)
 	for i := range rotators {
-		rotators[i] = &Rotator{
+		rotators[i] = &rotator{
 			Client: counting, Namespace: metav1.NamespaceDefault, Config: config.Name,
 			Webhooks: []string{"one.rulefleet.io", "three.rulefleet.io"}, Hosts: testHosts, Lifetimes: quarter, Clock: clock,
 			Contests: contest.New(clock, 0), Recorder: events.NewFakeRecorder(10),

@@ -50,7 +50,7 @@ type Options struct {
 }
 
 // SetupWithManager adds the maintenance of the certificates to a manager: the Keeper follows the
-// Secret in every replica, and the Rotator works in the leader. They share a cache of only those two
+// Secret in every replica, and the rotator works in the leader. They share a cache of only those two
 // objects.
 func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, o Options) error {
 	objects, err := cache.New(mgr.GetConfig(), cache.Options{
@@ -80,7 +80,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, keeper *Keeper, 
 	if err != nil {
 		return fmt.Errorf("creating a client for the webhook's certificates: %w", err)
 	}
-	r := &Rotator{
+	r := &rotator{
 		Client: direct, Namespace: o.Namespace, Config: o.Config, Webhooks: o.Webhooks, Hosts: o.Hosts,
 		Lifetimes: o.Lifetimes, Clock: clock.RealClock{},
 		Contests: contest.New(clock.RealClock{}, o.Intervals), Recorder: mgr.GetEventRecorder("rulefleet"),
@@ -99,7 +99,7 @@ func (k *Keeper) follow(ctx context.Context, objects cache.Cache, name string, l
 		if !ok {
 			return
 		}
-		changed, err := k.Take(secret)
+		changed, err := k.take(secret)
 		if err != nil {
 			log.Error(err, "the certificate in the Secret can't be used; the previous certificate, if there is one, stays in use", "secret", name)
 		} else if changed {
@@ -118,7 +118,7 @@ func (k *Keeper) follow(ctx context.Context, objects cache.Cache, name string, l
 	return nil
 }
 
-func (r *Rotator) setup(mgr manager.Manager, objects cache.Cache) error {
+func (r *rotator) setup(mgr manager.Manager, objects cache.Cache) error {
 	key := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: r.Namespace, Name: SecretName}}
 	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{key}

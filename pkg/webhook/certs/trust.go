@@ -10,7 +10,7 @@ import (
 // trust records since when API servers can know each authority. A new leader starts again, which only
 // makes it wait longer.
 type trust struct {
-	since  map[Fingerprint]time.Time
+	since  map[fingerprint]time.Time
 	absent time.Time
 }
 
@@ -33,18 +33,18 @@ func (t *trust) observe(config *admissionv1.ValidatingWebhookConfiguration, name
 		return
 	}
 	t.absent = time.Time{}
-	count := map[Fingerprint]int{}
+	count := map[fingerprint]int{}
 	for _, bundle := range bundles {
-		seen := map[Fingerprint]bool{}
+		seen := map[fingerprint]bool{}
 		for _, c := range decode(bundle) {
-			seen[fingerprint(c)] = true
+			seen[fingerprintOf(c)] = true
 		}
 		for f := range seen {
 			count[f]++
 		}
 	}
 	before := t.since
-	t.since = map[Fingerprint]time.Time{}
+	t.since = map[fingerprint]time.Time{}
 	for f, n := range count {
 		if n < len(bundles) {
 			continue

@@ -45,7 +45,7 @@ func TestTrust(t *testing.T) {
 			return epoch.Add(time.Duration(step) * time.Second)
 		}
 		tr.observe(step.config, names, at(i))
-		gotOld, gotRecent := tr.since[fingerprint(decode(old)[0])], tr.since[fingerprint(decode(recent)[0])]
+		gotOld, gotRecent := tr.since[fingerprintOf(decode(old)[0])], tr.since[fingerprintOf(decode(recent)[0])]
 		if gotOld != at(step.old) || gotRecent != at(step.recent) || tr.absent != at(step.absent) {
 			t.Errorf("step %d: the old one since %v, the recent one since %v, none since %v", i, gotOld, gotRecent, tr.absent)
 		}

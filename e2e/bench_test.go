@@ -1,0 +1,654 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+const (
+	// benchVariable runs the benchmark (full), or the one that only counts (quick). roundsVariable is the number of
+	// rounds of a row.
+	benchVariable, roundsVariable = "BENCH", "ROUNDS"
+	benchNamespace                = "bench"
+	// far is the spoke behind a round trip of farAway.
+	far     = "far"
+	farAway = 100 * time.Millisecond
+	// benchPatience is how long a round may take.
+	benchPatience = 3 * time.Minute
+	// quickHeap is how many bytes of live heap a Deployment with its rule may hold, by the count of make bench-quick.
+	quickHeap = 14_000
+)
+
+// bench is a fleet in which either the manager or the floor is at work, one after the other.
+type bench struct {
+	*fleet.Fleet
+	report
+
+	rounds  int
+	near    []string
+	model   *model
+	proxied []byte // kubeconfig of the far spoke
+	dir     string
+	// profiles is where the last manager that was started serves its profiles.
+	profiles string
+}
+
+func startBench(t *testing.T, near ...string) *bench {
+	t.Helper()
+	b := &bench{Fleet: start(t, fleet.Options{Spokes: near, Intervals: 1, Audit: true}), near: near, rounds: 5, dir: t.TempDir()}
+	if n := os.Getenv(roundsVariable); n != "" {
+		var err error
+		b.rounds, err = strconv.Atoi(n)
+		must(t, err)
+	}
+	for _, name := range near {
+		namespace(t, benchNamespace, b.Spoke(name))
+		must(t, b.Register(t.Context(), name, nil))
+	}
+	return b
+}
+
+// worker is what does the work: the manager, or the floor. It returns what ends it, and the manager if it is one.
+type worker func(t *testing.T, b *bench) (m *fleet.Manager, stop func())
+
+func byManager(t *testing.T, b *bench) (m *fleet.Manager, stop func()) {
+	t.Helper()
+	profiles, err := fleet.FreeAddress()
+	must(t, err)
+	b.profiles = "http://" + profiles + "/debug/pprof"
+	m, err = b.StartManager(t.Context(), fleet.ManagerOptions{
+		Path: plainManager, Dir: b.dir, HubID: "bench", Args: []string{"--deletion-hold=0", "--pprof-bind-address=" + profiles},
+	})
+	must(t, err)
+	return m, func() { must(t, m.Stop()) }
+}
+
+func byFloor(t *testing.T, b *bench) (m *fleet.Manager, stop func()) {
+	t.Helper()
+	configs := map[string]*rest.Config{}
+	hub, err := b.HubKubeconfig(t.Context())
+	must(t, err)
+	for _, name := range b.near {
+		kubeconfig, err := b.Spoke(name).UserKubeconfig(fleet.SpokeUser)
+		must(t, err)
+		configs[name], err = clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+		must(t, err)
+	}
+	if b.proxied != nil {
+		configs[far], err = clientcmd.RESTConfigFromKubeConfig(b.proxied)
+		must(t, err)
+	}
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(hub)
+	must(t, err)
+	return nil, startFloor(t, b.model, cfg, configs)
+}
+
+// both calls a function with the manager and the floor in turns, as often as there are rounds, and removes all that was
+// written after each. It returns the results of both.
+func both[T any](t *testing.T, b *bench, run func(t *testing.T, by worker) T) (managers, floors []T) {
+	t.Helper()
+	for range b.rounds {
+		managers = append(managers, run(t, byManager))
+		b.clear(t)
+		floors = append(floors, run(t, byFloor))
+		b.clear(t)
+	}
+	return managers, floors
+}
+
+// clear removes all Deployments and rules while nobody is at work.
+func (b *bench) clear(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	for _, name := range b.near {
+		m := b.Spoke(name)
+		must(t, m.Client.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace(benchNamespace)))
+		must(t, m.Client.DeleteAllOf(ctx, &monitoringv1.PrometheusRule{}, client.InNamespace(benchNamespace)))
+	}
+	must(t, b.Hub.Client.DeleteAllOf(ctx, &v1alpha1.AlertRule{}, client.InNamespace(fleet.GeneratedNamespace)))
+}
+
+// engaged waits until the manager serves all spokes. The floor does at once.
+func (b *bench) engaged(t *testing.T, m *fleet.Manager) {
+	t.Helper()
+	if m == nil {
+		return
+	}
+	within(t, benchPatience, "all spokes are engaged", func(ctx context.Context) error {
+		return metricIs(ctx, m, "rulefleet_engaged_spokes", float64(len(b.near)))
+	})
+}
+
+// fill creates Deployments in a spoke, several at a time.
+func (b *bench) fill(t *testing.T, spoke, prefix string, n int) {
+	t.Helper()
+	createMany(t, b.Spoke(spoke), n, 16, func(i int) client.Object {
+		return deployment(benchNamespace, fmt.Sprintf("%s-%d", prefix, i))
+	})
+}
+
+// arrivals are the times at which PrometheusRules appeared in a spoke, by the Deployment or AlertRule that they are
+// about.
+type arrivals struct {
+	mu   sync.Mutex
+	at   map[string]time.Time
+	last time.Time
+}
+
+// watchArrivals opens a watch that ends with the context.
+func (b *bench) watchArrivals(ctx context.Context, t *testing.T, spoke string) *arrivals {
+	t.Helper()
+	c, err := client.NewWithWatch(b.Spoke(spoke).RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	must(t, err)
+	w, err := c.Watch(ctx, &monitoringv1.PrometheusRuleList{}, client.InNamespace(benchNamespace))
+	must(t, err)
+	a := &arrivals{at: map[string]time.Time{}}
+	go func() {
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type == watch.Added {
+				a.add(cmp.Or(pr.Spec.Groups[0].Rules[0].Labels[rule.DeploymentLabel], pr.Annotations[v1alpha1.AlertRuleAnnotation]))
+			}
+		}
+	}()
+	return a
+}
+
+// watched starts who does the work, waits until the spokes are engaged, and opens a watch of the first.
+func (b *bench) watched(t *testing.T, by worker) (m *fleet.Manager, into *arrivals, end func()) {
+	t.Helper()
+	m, stop := by(t, b)
+	b.engaged(t, m)
+	ctx, cancel := context.WithCancel(t.Context())
+	return m, b.watchArrivals(ctx, t, b.near[0]), func() { cancel(); stop() }
+}
+
+func (a *arrivals) add(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = time.Now()
+	a.at[name] = a.last
+}
+
+func (a *arrivals) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.at)
+}
+
+// until waits for a number of arrivals, and returns the time of the last.
+func (a *arrivals) until(t *testing.T, n int) time.Time {
+	t.Helper()
+	var last time.Time
+	within(t, benchPatience, fmt.Sprintf("%d PrometheusRules", n), func(context.Context) error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if last = a.last; len(a.at) < n {
+			return fmt.Errorf("there are %d", len(a.at))
+		}
+		return nil
+	})
+	return last
+}
+
+// of returns when the rule of a Deployment arrived, or the zero time.
+func (a *arrivals) of(name string) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.at[name]
+}
+
+// sample creates a Deployment in a spoke at every tick until it is told to stop, and returns the latencies of their
+// rules in milliseconds.
+func (b *bench) sample(t *testing.T, spoke string, into *arrivals, more func(i int) bool) []float64 {
+	t.Helper()
+	created := map[string]time.Time{}
+	tick := time.NewTicker(sampleInterval)
+	defer tick.Stop()
+	for i := 0; more(i); i++ {
+		<-tick.C
+		name := fmt.Sprintf("sample-%d", i)
+		created[name] = time.Now()
+		must(t, b.Spoke(spoke).Client.Create(t.Context(), deployment(benchNamespace, name)))
+	}
+	out := make([]float64, 0, len(created))
+	for name, at := range created {
+		within(t, benchPatience, "a sample arrives", func(context.Context) error {
+			if into.of(name).IsZero() {
+				return errors.New(name + " has not")
+			}
+			return nil
+		})
+		out = append(out, into.of(name).Sub(at).Seconds()*1000)
+	}
+	return out
+}
+
+// latencies are the percentiles of one round, in milliseconds.
+type latencies struct{ p50, p99 float64 }
+
+func latenciesOf(of []float64) latencies {
+	sorted := slices.Sorted(slices.Values(of))
+	return latencies{p50: sorted[len(sorted)/2], p99: sorted[min(len(sorted)-1, len(sorted)*99/100)]}
+}
+
+func (b *bench) addLatencies(t *testing.T, what string, managers, floors []latencies) {
+	t.Helper()
+	p50 := func(of []latencies) (out []float64) {
+		for _, l := range of {
+			out = append(out, l.p50)
+		}
+		return out
+	}
+	p99 := func(of []latencies) (out []float64) {
+		for _, l := range of {
+			out = append(out, l.p99)
+		}
+		return out
+	}
+	b.add(t, what+", p50", "ms", p50(managers), p50(floors))
+	b.add(t, what+", p99", "ms", p99(managers), p99(floors))
+}
+
+// learn has the manager make a rule, which the floor imitates.
+func (b *bench) learn(t *testing.T) {
+	t.Helper()
+	m, stop := byManager(t, b)
+	b.engaged(t, m)
+	b.fill(t, b.near[0], "model", 1)
+	ar := expectGenerated(t, b.Fleet, b.near[0], benchNamespace, "model-0", 1)
+	ar = expectReady(t, b.Fleet, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
+	b.model = &model{alertRule: *ar, promRule: *expectPushed(t, b.Spoke(b.near[0]), client.ObjectKeyFromObject(ar), 1)}
+	stop()
+	b.clear(t)
+}
+
+// TestBench measures times, memory and requests, and prints a table.
+func TestBench(t *testing.T) {
+	if os.Getenv(benchVariable) != "full" {
+		t.Skip(benchVariable + "=full runs it")
+	}
+	b := startBench(t, "near-0", "near-1", "near-2", "near-3")
+	t.Cleanup(func() { b.write(t, "bench.json") })
+	b.learn(t)
+	t.Run("latency", func(t *testing.T) { b.latency(t) })
+	t.Run("latency-cold", func(t *testing.T) { b.latencyCold(t) })
+	t.Run("cold-1x2000", func(t *testing.T) { b.cold(t, 2000, 1) })
+	t.Run("cold-4x500", func(t *testing.T) { b.cold(t, 500, 4) })
+	t.Run("burst", func(t *testing.T) { b.burst(t, 1000) })
+	t.Run("restart", func(t *testing.T) { b.restart(t, 2000) })
+	t.Run("memory", func(t *testing.T) { b.memory(t, 1000, 10_000) })
+	t.Run("far", func(t *testing.T) { b.farSpoke(t, 2000) })
+}
+
+// latency is that of 5 new Deployments a second, with nothing else to do.
+func (b *bench) latency(t *testing.T) {
+	t.Helper()
+	const samples = 60
+	managers, floors := both(t, b, func(t *testing.T, by worker) latencies {
+		t.Helper()
+		_, into, end := b.watched(t, by)
+		defer end()
+		b.fill(t, b.near[0], "warm", 20)
+		into.until(t, 20)
+		return latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < samples }))
+	})
+	b.addLatencies(t, "Deployment to rule at 5/s", managers, floors)
+}
+
+// latencyCold is that in one spoke while another one gets its first 2,000 rules.
+func (b *bench) latencyCold(t *testing.T) {
+	t.Helper()
+	const rules = 2000
+	managers, floors := both(t, b, func(t *testing.T, by worker) latencies {
+		t.Helper()
+		b.fill(t, b.near[1], "cold", rules)
+		b.fill(t, b.near[0], "warm", 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		into, others := b.watchArrivals(ctx, t, b.near[0]), b.watchArrivals(ctx, t, b.near[1])
+		_, stop := by(t, b)
+		defer stop()
+		into.until(t, 1)
+		return latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < 10 || others.count() < rules }))
+	})
+	b.addLatencies(t, "the same during a cold sync of another spoke", managers, floors)
+}
+
+// cold is the time from the start until spokes with existing Deployments have all rules.
+func (b *bench) cold(t *testing.T, rules, spokes int) {
+	t.Helper()
+	managers, floors := both(t, b, func(t *testing.T, by worker) float64 {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var all []*arrivals
+		for _, name := range b.near[:spokes] {
+			b.fill(t, name, "cold", rules)
+			all = append(all, b.watchArrivals(ctx, t, name))
+		}
+		began := time.Now()
+		_, stop := by(t, b)
+		defer stop()
+		var took time.Duration
+		for _, a := range all {
+			took = max(took, a.until(t, rules).Sub(began))
+		}
+		return took.Seconds()
+	})
+	b.add(t, fmt.Sprintf("start until %d × %d rules", spokes, rules), "s", managers, floors)
+}
+
+// burst is the time from the first of many Deployments until the last rule, and the requests for them.
+func (b *bench) burst(t *testing.T, rules int) {
+	t.Helper()
+	counts := map[string][]float64{}
+	managers, floors := both(t, b, func(t *testing.T, by worker) float64 {
+		t.Helper()
+		m, into, end := b.watched(t, by)
+		defer end()
+		b.resetAudits(t)
+		began := time.Now()
+		b.fill(t, b.near[0], "burst", rules)
+		took := into.until(t, rules).Sub(began)
+		if m != nil {
+			b.quiet(t)
+			for what, n := range b.requests(t) {
+				counts[what] = append(counts[what], float64(n)/float64(rules))
+			}
+		}
+		return took.Seconds()
+	})
+	b.add(t, fmt.Sprintf("first of %d Deployments until the last rule", rules), "s", managers, floors)
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		if median(counts[what]) >= 0.01 {
+			b.add(t, "requests per rule: "+what, "", counts[what], nil)
+		}
+	}
+}
+
+// restart counts the writes of a restart with many rules, and the time until the manager is quiet.
+func (b *bench) restart(t *testing.T, rules int) {
+	t.Helper()
+	b.fill(t, b.near[0], "restart", rules)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	into := b.watchArrivals(ctx, t, b.near[0])
+	_, stop := byManager(t, b)
+	into.until(t, rules)
+	b.quiet(t)
+	stop()
+	var writes, quiet []float64
+	for range b.rounds {
+		b.resetAudits(t)
+		began := time.Now()
+		m, stop := byManager(t, b)
+		b.engaged(t, m)
+		last := b.quiet(t)
+		n := 0
+		for what, times := range b.requests(t) {
+			if !strings.Contains(what, " get ") {
+				n += times
+			}
+		}
+		writes, quiet = append(writes, float64(n)), append(quiet, last.Sub(began).Seconds())
+		stop()
+	}
+	b.add(t, fmt.Sprintf("writes with %d rules", rules), "", writes, nil)
+	b.add(t, "time until quiet", "s", quiet, nil)
+	b.clear(t)
+}
+
+// idle measures the CPU time and the requests of a manager that has nothing to do.
+func (b *bench) idle(t *testing.T, m *fleet.Manager, span time.Duration) {
+	t.Helper()
+	b.resetAudits(t)
+	const cpu = "process_cpu_seconds_total"
+	before, err := metric(t.Context(), m, cpu)
+	must(t, err)
+	pause(t, span)
+	after, err := metric(t.Context(), m, cpu)
+	must(t, err)
+	b.add(t, "CPU while idle", "% of a core", []float64{100 * (after - before) / span.Seconds()}, nil)
+	all := 0
+	for _, x := range b.audits() {
+		events, err := x.member.Audit().Events(func(e controlplane.AuditEvent) bool { return e.User.Username == x.user })
+		must(t, err)
+		all += len(events)
+	}
+	b.add(t, fmt.Sprintf("requests while idle, hub and %d spokes", len(b.near)), "/min", []float64{float64(all) / span.Minutes()}, nil)
+}
+
+// memory is what a Deployment and its rule add: to the resident memory of a manager that is quiet, and to its live heap.
+func (b *bench) memory(t *testing.T, small, large int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	into := b.watchArrivals(ctx, t, b.near[0])
+	m, stop := byManager(t, b)
+	defer func() { stop(); b.clear(t) }()
+	b.engaged(t, m)
+	// Go collects garbage at least every two minutes, and returns memory after that.
+	const settled = 150 * time.Second
+	var rss, heap [2]float64
+	for i, n := range []int{small, large} {
+		b.fill(t, b.near[0], strconv.Itoa(n), n-into.count())
+		into.until(t, n)
+		b.quiet(t)
+		b.idle(t, m, settled)
+		rss[i] = float64(memoryOf(t, m.Pid(), "VmRSS"))
+		heap[i] = b.liveHeap(t, filepath.Join("..", "bin", fmt.Sprintf("heap-%d.pprof", n)))
+		b.add(t, fmt.Sprintf("RSS with %d rules", n), "MiB", []float64{rss[i] / (1 << 20)}, nil)
+	}
+	each := float64(large-small) * 1024
+	b.add(t, fmt.Sprintf("RSS per Deployment and rule, %d to %d", small, large), "KiB", []float64{(rss[1] - rss[0]) / each}, nil)
+	b.add(t, "live heap per Deployment and rule", "KiB", []float64{(heap[1] - heap[0]) / each}, nil)
+}
+
+// farSpoke is the time from the start until a spoke behind a long round trip has rules that were on the hub before.
+func (b *bench) farSpoke(t *testing.T, rules int) {
+	t.Helper()
+	m, err := b.StartSpoke(t.Context(), far, "prometheusrules")
+	must(t, err)
+	namespace(t, benchNamespace, m)
+	kubeconfig, err := m.UserKubeconfig(fleet.SpokeUser)
+	must(t, err)
+	proxy, err := faultproxy.Start(kubeconfig, "far")
+	must(t, err)
+	t.Cleanup(proxy.Close)
+	proxy.Set(faultproxy.Latency(farAway))
+	b.proxied, err = proxy.Kubeconfig()
+	must(t, err)
+	must(t, b.RegisterKubeconfig(t.Context(), far, b.proxied, nil))
+	createRules(t, b.Fleet, far, benchNamespace, rules)
+	managers, floors := both(t, b, func(t *testing.T, by worker) float64 {
+		t.Helper()
+		must(t, m.Client.DeleteAllOf(t.Context(), &monitoringv1.PrometheusRule{}, client.InNamespace(benchNamespace)))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		into := b.watchArrivals(ctx, t, far)
+		began := time.Now()
+		_, stop := by(t, b)
+		defer stop()
+		return into.until(t, rules).Sub(began).Seconds()
+	})
+	b.add(t, fmt.Sprintf("start until %d rules behind a round trip of %v", rules, farAway), "s", managers, floors)
+}
+
+// audits are the clusters with the manager's user in each.
+func (b *bench) audits() []auditedAs {
+	out := []auditedAs{{b.Hub, fleet.HubUser}}
+	for _, name := range b.near {
+		out = append(out, auditedAs{b.Spoke(name), fleet.SpokeUser})
+	}
+	return out
+}
+
+type auditedAs struct {
+	member *fleet.Member
+	user   string
+}
+
+func (b *bench) resetAudits(t *testing.T) {
+	t.Helper()
+	for _, x := range b.audits() {
+		must(t, x.member.Audit().Reset())
+	}
+}
+
+// requests counts the manager's requests since the last reset by cluster, verb and resource, without those of
+// requests().
+func (b *bench) requests(t *testing.T) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	for _, x := range b.audits() {
+		where := "spoke"
+		if x.member == b.Hub {
+			where = "hub"
+		}
+		for _, what := range requests(t, x.member, x.user) {
+			out[where+" "+what]++
+		}
+	}
+	return out
+}
+
+// quiet waits until the manager has sent no such request for a while, and returns when that began.
+func (b *bench) quiet(t *testing.T) time.Time {
+	t.Helper()
+	last, since := -1, time.Now()
+	within(t, benchPatience, "silence", func(context.Context) error {
+		n := 0
+		for _, times := range b.requests(t) {
+			n += times
+		}
+		if n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < afterwards {
+			return fmt.Errorf("%d requests so far", n)
+		}
+		return nil
+	})
+	return since
+}
+
+// liveHeap has garbage collected, stores the profile of what is left, and returns its bytes.
+func (b *bench) liveHeap(t *testing.T, file string) float64 {
+	t.Helper()
+	profile, err := fetch(t.Context(), http.DefaultClient, b.profiles+"/heap?gc=1")
+	must(t, err)
+	must(t, os.WriteFile(file, []byte(profile), 0o600))
+	text, err := fetch(t.Context(), http.DefaultClient, b.profiles+"/heap?gc=1&debug=1")
+	must(t, err)
+	const field = "# HeapAlloc = "
+	_, rest, found := strings.Cut(text, field)
+	if !found {
+		t.Fatalf("the profile has no %q", field)
+	}
+	var n float64
+	_, err = fmt.Sscan(rest, &n)
+	must(t, err)
+	return n
+}
+
+// TestBenchQuick fails if a rule costs more requests, or more memory, than it did.
+func TestBenchQuick(t *testing.T) {
+	if os.Getenv(benchVariable) != "quick" {
+		t.Skip("make bench-quick runs it")
+	}
+	const first, rules = 100, 1000
+	b := startBench(t, "near-0")
+	t.Cleanup(func() { b.write(t, "bench-quick.json") })
+	most := func(what string, is, limit float64) {
+		t.Helper()
+		b.add(t, fmt.Sprintf("%s (at most %v)", what, limit), "", []float64{is}, nil)
+		if is > limit {
+			t.Errorf("%s: %v, and may be %v", what, is, limit)
+		}
+	}
+	ctx := t.Context()
+	into := b.watchArrivals(ctx, t, b.near[0])
+	b.resetAudits(t)
+	m, stop := byManager(t, b)
+	b.engaged(t, m)
+	b.fill(t, b.near[0], "first", first)
+	into.until(t, first)
+	b.quiet(t)
+	most("watches on the hub", float64(b.watches(t, 0)), 9)
+	most("watches in a spoke", float64(b.watches(t, 1)), 3)
+	before := b.liveHeap(t, filepath.Join("..", "bin", "heap-quick-before.pprof"))
+
+	b.resetAudits(t)
+	b.fill(t, b.near[0], "more", rules)
+	into.until(t, first+rules)
+	b.quiet(t)
+	all := b.requests(t)
+	most("applies of AlertRules per rule", float64(all["hub patch alertrules"])/rules, 1)
+	most("writes of a status per rule", float64(all["hub patch alertrules/status"])/rules, 2) // one, but for what is reported a second later
+	most("creates in the spoke per rule", float64(all["spoke create prometheusrules"])/rules, 1)
+	delete(all, "hub patch alertrules")
+	delete(all, "hub patch alertrules/status")
+	delete(all, "spoke create prometheusrules")
+	delete(all, "hub patch spokeclusters/status") // its counts, now and then
+	if len(all) > 0 {
+		t.Errorf("other requests: %v", all)
+	}
+	after := b.liveHeap(t, filepath.Join("..", "bin", "heap-quick-after.pprof"))
+	most("bytes of live heap per Deployment and rule", (after-before)/rules, quickHeap)
+	stop()
+
+	b.resetAudits(t)
+	m, stop = byManager(t, b)
+	defer stop()
+	b.engaged(t, m)
+	b.quiet(t)
+	writes := func() (n int) {
+		for what, times := range b.requests(t) {
+			if !strings.Contains(what, " get ") {
+				t.Logf("%d × %s", times, what)
+				n += times
+			}
+		}
+		return n
+	}
+	most("writes of a restart", float64(writes()), 0)
+	b.resetAudits(t)
+	pause(t, 20*time.Second)
+	most("writes in 20 s without a change", float64(writes()), 0)
+}
+
+// watches counts the watches that were opened in a cluster of audits since the last reset.
+func (b *bench) watches(t *testing.T, of int) int {
+	t.Helper()
+	x := b.audits()[of]
+	events, err := x.member.Audit().Events(func(e controlplane.AuditEvent) bool { return e.User.Username == x.user && e.Verb == "watch" })
+	must(t, err)
+	return len(events)
+}
