@@ -131,7 +131,6 @@ func TestExplore(t *testing.T) {
 func startExploration(t *testing.T, seed uint64) *exploration {
 	t.Helper()
 	f := startFaulty(t, fleet.Options{Spokes: []string{"one", "two", strangerName}, Intervals: quick})
-	f.up()
 	f.intervals = interval.Scale(quick)
 	f.options.LeaderElect = true
 	f.options.Args = append(f.options.Args, fmt.Sprintf("--deletion-hold=%v", exploredHold))

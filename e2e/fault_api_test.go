@@ -28,7 +28,7 @@ func TestFaultAPI(t *testing.T) {
 	if testing.Short() {
 		names = []string{"denied"}
 	}
-	f := startFaulty(t, fleet.Options{Spokes: names, ControllerManager: true})
+	f := startMeasured(t, fleet.Options{Spokes: names, ControllerManager: true})
 	f.refusesLoopback(t)
 	f.manage(t)
 	places := map[string]*place{}

@@ -25,7 +25,7 @@ import (
 // writes nothing.
 func TestFaultHub(t *testing.T) {
 	t.Parallel()
-	f := startFaulty(t, fleet.Options{Spokes: []string{"remote"}})
+	f := startMeasured(t, fleet.Options{Spokes: []string{"remote"}})
 	front := f.frontHub(t)
 	f.manage(t)
 	at := f.place(t, "remote")

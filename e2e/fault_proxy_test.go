@@ -52,7 +52,7 @@ func TestFaultProxies(t *testing.T) {
 		served, unserved = []string{"failing"}, nil
 	}
 	all := slices.Concat(served, unserved)
-	f := startFaulty(t, fleet.Options{Spokes: all})
+	f := startMeasured(t, fleet.Options{Spokes: all})
 	f.manage(t)
 	places, proxies := map[string]*place{}, map[string]*faultproxy.Proxy{}
 	for _, name := range all {

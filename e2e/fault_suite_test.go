@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -56,12 +55,10 @@ type faulty struct {
 	sampler *sampler
 	// intervals are the manager's. The duration of faults has the same scale.
 	intervals interval.Scale
-	// up is called when the fleet has started.
-	up       func()
-	canaries *canaries
-	foreign  []foreign
-	healthy  *place
-	before   time.Duration // p99 without a fault
+	canaries  *canaries
+	foreign   []foreign
+	healthy   *place
+	before    time.Duration // p99 without a fault
 
 	mu      sync.Mutex
 	manager *fleet.Manager
@@ -79,9 +76,17 @@ type place struct {
 	only bool
 }
 
-// atOnce has a place for each fleet that 'make test' breaks at the same time. It runs many other tests beside them, so
-// that with more, a healthy spoke is slow because the machine is.
-var atOnce = make(chan struct{}, 2)
+// measuredAtOnce is how many fleets with a healthy spoke that is measured may run at the same time. With more, that spoke is
+// slow because the machine is.
+var measuredAtOnce = make(chan struct{}, 2)
+
+// startMeasured is startFaulty for a test that measures the healthy spoke.
+func startMeasured(t *testing.T, o fleet.Options) *faulty {
+	t.Helper()
+	measuredAtOnce <- struct{}{}
+	t.Cleanup(func() { <-measuredAtOnce })
+	return startFaulty(t, o)
+}
 
 // startFaulty starts a fleet with a healthy spoke and others. None is registered yet.
 func startFaulty(t *testing.T, o fleet.Options) *faulty {
@@ -89,12 +94,9 @@ func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	intervals := interval.Scale(cmp.Or(o.Intervals, 1)) // the limits hold for the default intervals
 	if testing.Short() {
 		intervals = quick
-		atOnce <- struct{}{}
-		t.Cleanup(func() { <-atOnce })
 	}
-	up := starts(t)
 	o.Spokes, o.Audit, o.Intervals = append([]string{healthyName}, o.Spokes...), true, float64(intervals)
-	f := &faulty{Fleet: start(t, o), canaries: &canaries{}, intervals: intervals, up: up}
+	f := &faulty{Fleet: start(t, o), canaries: &canaries{}, intervals: intervals}
 	f.options = fleet.ManagerOptions{
 		Path: plainManager, Dir: t.TempDir(), HubID: hubID,
 		Args: []string{"--log-level=debug"},
@@ -113,28 +115,9 @@ func (f *faulty) manage(t *testing.T) {
 	f.sampler = startSampler(t, f.Hub, f.healthy.m)
 }
 
-// starting is the number of fleets that are starting, with what they keep in their spokes.
-var starting atomic.Int32
-
-// starts counts a fleet as one that is starting, until up is called.
-func starts(t *testing.T) (up func()) {
-	t.Helper()
-	starting.Add(1)
-	up = sync.OnceFunc(func() { starting.Add(-1) })
-	t.Cleanup(up)
-	return up
-}
-
-// measure measures the healthy spoke without a fault, while no other fleet starts.
+// measure measures the healthy spoke without a fault.
 func (f *faulty) measure(t *testing.T) {
 	t.Helper()
-	f.up()
-	within(t, 5*time.Minute, "the other fleets are up", func(context.Context) error {
-		if n := starting.Load(); n > 0 {
-			return fmt.Errorf("%d are not", n)
-		}
-		return nil
-	})
 	f.sampler.warm(t)
 	begun := time.Now()
 	pause(t, baseline)

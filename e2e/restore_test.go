@@ -97,7 +97,6 @@ func (r *restored) verify(expected func(wrote map[string]int) bool) {
 func TestSpokeRestored(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{Spokes: []string{"restored"}})
-	f.up()
 	f.start(t)
 	endsWell(t, f)
 	f.healthy = f.place(t, healthyName)
@@ -155,7 +154,6 @@ func (at *place) restoreSpoke(t *testing.T, row restoreRow) {
 func TestHubRestored(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
-	f.up()
 	f.options.LeaderElect = true
 	stop := map[*faulty]func(){f: f.keepRunning(t)}
 	endsWell(t, f)
@@ -330,7 +328,6 @@ func TestRestoredHubKeepsNewerRules(t *testing.T) {
 	long(t)
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
-	f.up()
 	f.options.LeaderElect, f.options.Pod = true, "pod" // a process that ended has no lease
 	stop := f.keepRunning(t)
 	endsWell(t, f)

@@ -26,7 +26,6 @@ const readyWithin = 10 * time.Second
 func TestHubDownAtStart(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
-	f.up()
 	f.options.LeaderElect, f.options.Pod = true, "8a2f0f4c-53c4-4d0b-9d0c-0d9d1f7f2f11"
 	f.start(t)
 	endsWell(t, f)
@@ -100,7 +99,6 @@ func (at *place) waits(t *testing.T, m *fleet.Manager, name string) {
 func TestReplacedWhileNoManagerRan(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
-	f.up()
 	f.start(t)
 	endsWell(t, f)
 	at := f.place(t, healthyName)

@@ -190,7 +190,6 @@ func TestWarOverTheWebhook(t *testing.T) {
 	long(t)
 	t.Parallel()
 	f, address := startWar(t), freeAddress(t)
-	f.up()
 	f.options.Webhook = address
 	f.start(t)
 	endsWell(t, f)
