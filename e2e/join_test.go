@@ -190,6 +190,14 @@ func TestJoin(t *testing.T) {
 		k.expect(t, exit.Failed, "not the registration of a spoke", "join", "precious", "--spoke-context", spokeA)
 		k.expect(t, exit.Failed, "not the registration of a spoke", "unjoin", "precious", "--yes")
 	})
+	t.Run("unjoin without a kubeconfig", func(t *testing.T) {
+		hollow := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "hollow", Labels: map[string]string{v1alpha1.RegistrationLabel: "true"}}}
+		must(t, hub.Client.Create(t.Context(), hollow))
+		eventually(t, "it is registered", func(ctx context.Context) error {
+			return hub.Client.Get(ctx, client.ObjectKey{Name: hollow.Name}, &v1alpha1.SpokeCluster{})
+		})
+		k.expect(t, exit.OK, "has left", "unjoin", hollow.Name, "--yes")
+	})
 	if !t.Run("join", j.first) {
 		return
 	}
@@ -306,17 +314,19 @@ func registered(t *testing.T, hub *fleet.Member) (*corev1.Secret, *rest.Config) 
 	return s, cfg
 }
 
-// granted returns what the API server says that a user may do in any namespace.
+// granted returns what the API server says that a user may do in a namespace, in that of the system, or in the operator's.
 func granted(t *testing.T, cfg *rest.Config) map[string]bool {
 	t.Helper()
 	c, err := client.New(cfg, client.Options{Scheme: fleet.Scheme})
 	must(t, err)
-	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}
-	must(t, c.Create(t.Context(), review))
 	out := map[string]bool{}
-	for _, r := range review.Status.ResourceRules {
-		for _, right := range cluster.RightsOf([]rbacv1.PolicyRule{{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames}}) {
-			out[right.String()] = true
+	for _, namespace := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, fleet.Namespace} {
+		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+		must(t, c.Create(t.Context(), review))
+		for _, r := range review.Status.ResourceRules {
+			for _, right := range cluster.RightsOf([]rbacv1.PolicyRule{{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames}}) {
+				out[right.String()] = true
+			}
 		}
 	}
 	return out
@@ -328,7 +338,7 @@ func documentedRights(t *testing.T) []string {
 	page, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "register.md"))
 	must(t, err)
 	groups := map[string]string{"deployments": ".apps", "prometheuses": ".monitoring.coreos.com", "thanosrulers": ".monitoring.coreos.com", "prometheusrules": ".monitoring.coreos.com"}
-	row := regexp.MustCompile("(?m)^\\| (?:`evaluate` \\(optional\\): )?((?:[a-z]+(?:, )?)+) ((?:`[a-z/]+`(?:, )?)+)(.*?) \\|")
+	row := regexp.MustCompile("(?m)^\\| (?:`(?:evaluate|renew)` \\(optional\\): )?((?:[a-z]+(?:, )?)+) ((?:`[a-z/]+`(?:, )?)+)(.*?) \\|")
 	var out []string
 	for _, match := range row.FindAllStringSubmatch(string(page), -1) {
 		for resource := range strings.SplitSeq(match[2], ", ") {
@@ -388,6 +398,7 @@ func (j *joinTest) first(t *testing.T) {
 			proxied[name] = true
 			right = "get services/proxy"
 		}
+		right = strings.TrimSuffix(right, " "+fleet.SpokeUser) // of serviceaccounts/token
 		if !slices.Contains(got, right) {
 			got = append(got, right)
 		}

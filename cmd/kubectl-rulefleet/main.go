@@ -32,6 +32,7 @@ func run() int {
 		Version:     version,
 		Release:     release,
 		Color:       colored(os.Stdout),
+		ErrColor:    colored(os.Stderr),
 		Screen:      columns(os.Stdout) != nil,
 		Interactive: isTerminal(os.Stdin) && isTerminal(os.Stderr),
 		Columns:     columns(os.Stderr),

@@ -115,7 +115,10 @@ func kubectlRulefleet(t *testing.T, env []string, args ...string) *exec.Cmd {
 func onTerminal(t *testing.T, cmd *exec.Cmd, await string, then func(terminal io.Writer)) string {
 	t.Helper()
 	person, program := pseudoTerminal(t)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = program, program, program
+	cmd.Stdin, cmd.Stdout = program, program
+	if cmd.Stderr == nil {
+		cmd.Stderr = program
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // so that Ctrl-C reaches it
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -191,6 +194,17 @@ func TestTerminal(t *testing.T) {
 				t.Errorf("without a terminal, it prints %q", out)
 			}
 		})
+	}
+}
+
+// TestErrorInAFile has no colors in a file with errors, although the output is a terminal.
+func TestErrorInAFile(t *testing.T) {
+	cmd := kubectlRulefleet(t, nil, "spokes", "--none")
+	var file bytes.Buffer
+	cmd.Stderr = &file
+	shown := onTerminal(t, cmd, "", nil)
+	if shown != "" || !strings.HasPrefix(file.String(), "error: unknown flag") {
+		t.Errorf("it shows %q, and writes %q", shown, file.String())
 	}
 }
 

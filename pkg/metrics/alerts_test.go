@@ -107,6 +107,8 @@ var situations = map[string][]situation{
 	},
 	"RulefleetEvaluatorUnreachable": {
 		{"no answer", map[string]string{ready("a", "EvaluatorUnreachable"): "1x200", ready("b", "Ready"): "1x200"}, 11, map[string]string{"cluster": "a"}},
+		{"answers that are too large", map[string]string{ready("a", "TooLarge"): "1x200"}, 11, map[string]string{"cluster": "a"}},
+		{"answers of the spoke that are too large", map[string]string{ready("a", "TooLarge"): "0x200"}, 30, nil},
 		{"soon back", map[string]string{ready("a", "EvaluatorUnreachable"): "1x8 stale", ready("a", "Ready"): "_x8 1x200"}, 12, nil},
 		{"the spoke is away", map[string]string{ready("a", "Unreachable"): "0x200"}, 30, nil},
 	},

@@ -214,6 +214,7 @@ func TestInstall(t *testing.T) {
 		{name: "install-bad-name", args: "install --release-name A_B", code: exit.Usage},
 		{name: "install-bad-namespace", args: "install --namespace A_B", code: exit.Usage},
 		{name: "install-argument", args: "install rulefleet", code: exit.Usage},
+		{name: "install-bad-timeout", args: "install --timeout 0", code: exit.Usage},
 		{name: "install-output", args: "install -o yaml", code: exit.Usage},
 
 		{name: "upgrade", args: "upgrade", hub: helmHub{releases: deployed(), objects: []client.Object{namespace, crd("rulefleet-0.0.9")}}},

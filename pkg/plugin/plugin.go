@@ -61,7 +61,7 @@ func Run(ctx context.Context, e *env.Env, args []string) int {
 			next = "Usage: " + cmd.UseLine() + "\nTo see the flags: " + cmd.CommandPath() + " --help"
 		}
 	}
-	_, _ = fmt.Fprintln(e.ErrOut, output.Paint(output.Cell{Text: "error:", Tone: output.Bad}, e.Color), output.Clean(err.Error()))
+	_, _ = fmt.Fprintln(e.ErrOut, output.Paint(output.Cell{Text: "error:", Tone: output.Bad}, e.ErrColor), output.Clean(err.Error()))
 	if next != "" {
 		_, _ = fmt.Fprintln(e.ErrOut, output.CleanLines(next))
 	}

@@ -246,9 +246,9 @@ func TestBacklogIsBounded(t *testing.T) {
 		events int
 		over   bool
 	}{
-		"as many as are allowed": {limits: Limits{Objects: 300, Memory: 1 << 20}, events: 300},
-		"too many objects":       {limits: Limits{Objects: 300, Memory: 1 << 20}, events: 301, over: true},
-		"too many bytes":         {limits: Limits{Objects: 3000, Memory: 20 * objectSize}, events: 21, over: true},
+		"as many as are allowed": {limits: Limits{Objects: 300, Memory: 2 << 20}, events: 300},
+		"too many objects":       {limits: Limits{Objects: 300, Memory: 2 << 20}, events: 301, over: true},
+		"too many bytes":         {limits: Limits{Objects: 3000, Memory: waitingPart * 20 * objectSize}, events: 21, over: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

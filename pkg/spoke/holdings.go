@@ -24,23 +24,43 @@ type holdings struct {
 
 	mu    sync.Mutex
 	kinds map[string]amount
+	// lists are the sizes of those that are being read. Each will replace what is cached of its kind.
+	lists map[string]int64
 }
 
-// fits checks whether a list of a kind fits beside the objects of other kinds.
+// fits checks whether a list of a kind fits beside the objects and the lists of other kinds, which may be read at the same
+// time. bytes is its size so far, and objects is how many it will have. The list counts until it has ended.
 func (h *holdings) fits(kind string, list amount) *TooLargeError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.lists == nil {
+		h.lists = map[string]int64{}
+	}
+	h.lists[kind] = list.bytes
 	return h.exceeded(kind, list)
 }
 
+// ended is called when a list has ended.
+func (h *holdings) ended(kind string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.lists, kind)
+}
+
+// exceeded checks the limits for an amount of a kind, cached or listed.
 func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
 	if most := h.limits.objects(); is.objects > most {
 		return &TooLargeError{What: "the spoke holds too many " + kind + "s", Value: is.objects, Bound: most, Unit: "objects", Flag: objectsFlag}
 	}
 	total := is.bytes
 	for other, held := range h.kinds {
-		if other != kind {
+		if _, listed := h.lists[other]; other != kind && !listed {
 			total += held.bytes
+		}
+	}
+	for other, bytes := range h.lists {
+		if other != kind {
+			total += bytes
 		}
 	}
 	if most := h.limits.memory(); total > most {

@@ -132,4 +132,12 @@ func TestHoldings(t *testing.T) {
 	if excess := h.fits("PrometheusRule", amount{objects: 3, bytes: 3000}); excess == nil {
 		t.Error("a list beside what is cached is not refused")
 	}
+	h.ended("PrometheusRule")
+	if excess := h.fits("Namespace", amount{objects: 3, bytes: 1500}); excess == nil {
+		t.Error("a list beside one that is being read is not refused")
+	}
+	h.ended("Deployment")
+	if excess := h.fits("Namespace", amount{objects: 3, bytes: 1500}); excess != nil {
+		t.Errorf("a list counts after its end: %v", excess)
+	}
 }

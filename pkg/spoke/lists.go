@@ -51,9 +51,20 @@ func (b *listBounds) fits(r *reading, page runtime.Object) error {
 	return nil
 }
 
+// ended is called when a list has ended.
+func (b *listBounds) ended(r *reading) {
+	if b != nil {
+		b.holdings.ended(r.kind)
+	}
+}
+
+// waitingPart is the part of the memory of a spoke that events of one kind may use while they wait for the end of a list:
+// those of the three kinds that are watched may use half of it.
+const waitingPart = 6
+
 // waits reports whether events of this amount may wait for the end of a list.
 func (b *listBounds) waits(events amount) bool {
-	return b == nil || (events.objects <= b.limits.objects() && events.bytes <= b.limits.memory())
+	return b == nil || (events.objects <= b.limits.objects() && events.bytes <= b.limits.memory()/waitingPart)
 }
 
 // smaller reports whether to ask again for a page with fewer objects. If the page is too large even so, it

@@ -188,6 +188,7 @@ func (r *reading) begin() {
 }
 
 func (r *reading) end(err error) {
+	r.bounds.ended(r)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(r.ended)

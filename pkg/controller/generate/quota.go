@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // DefaultNamespaceShare is the default of Options.NamespaceShare.
@@ -29,18 +28,28 @@ type quota struct {
 type share struct {
 	// rules are its AlertRules, with the namespaces of their workloads: those on the hub and those being created.
 	rules map[types.NamespacedName]string
-	// counts has the number of AlertRules of each namespace of the spoke.
-	counts map[string]int
 	// limit is the last known limit; nil means none.
 	limit *int32
-	// lacking are the workloads that lack AlertRules, and woken are those of them that will be reconciled again.
-	lacking, woken sets.Set[types.NamespacedName]
+	// namespaces are those of the spoke with AlertRules, or with workloads that lack them.
+	namespaces map[string]*namespaceShare
+	// lacking and woken are sums over the namespaces.
+	lacking, woken int
+}
+
+// namespaceShare is the quota of one namespace of the spoke. So that the choice of a workload takes little time, which others
+// wait for, it looks at each namespace once, and at the workloads of only one.
+type namespaceShare struct {
+	rules int // AlertRules
+	// lacking are the names of the workloads that lack AlertRules. true means that the workload will be reconciled again, and
+	// woken is how many those are.
+	lacking map[string]bool
+	woken   int
 }
 
 func (q *quota) shareLocked(spoke string) *share {
 	s := q.spokes[spoke]
 	if s == nil {
-		s = &share{rules: map[types.NamespacedName]string{}, counts: map[string]int{}, lacking: sets.New[types.NamespacedName](), woken: sets.New[types.NamespacedName]()}
+		s = &share{rules: map[types.NamespacedName]string{}, namespaces: map[string]*namespaceShare{}}
 		if q.spokes == nil {
 			q.spokes = map[string]*share{}
 		}
@@ -49,11 +58,28 @@ func (q *quota) shareLocked(spoke string) *share {
 	return s
 }
 
+// in returns the share of a namespace. Call tidy after a change.
+func (s *share) in(namespace string) *namespaceShare {
+	n := s.namespaces[namespace]
+	if n == nil {
+		n = &namespaceShare{lacking: map[string]bool{}}
+		s.namespaces[namespace] = n
+	}
+	return n
+}
+
+// tidy drops the share of a namespace if it is empty.
+func (s *share) tidy(namespace string) {
+	if n := s.namespaces[namespace]; n != nil && n.rules == 0 && len(n.lacking) == 0 {
+		delete(s.namespaces, namespace)
+	}
+}
+
 // count and uncount count an AlertRule of a namespace of the spoke.
 func (s *share) count(rule types.NamespacedName, namespace string) {
 	if _, counted := s.rules[rule]; !counted {
 		s.rules[rule] = namespace
-		s.counts[namespace]++
+		s.in(namespace).rules++
 	}
 }
 
@@ -63,10 +89,29 @@ func (s *share) uncount(rule types.NamespacedName) {
 		return
 	}
 	delete(s.rules, rule)
-	s.counts[namespace]--
-	if s.counts[namespace] == 0 {
-		delete(s.counts, namespace)
+	s.in(namespace).rules--
+	s.tidy(namespace)
+}
+
+// lack records whether a workload lacks AlertRules. Either way, it is no longer about to be reconciled.
+func (s *share) lack(workload types.NamespacedName, lacks bool) {
+	n := s.in(workload.Namespace)
+	woken, lacked := n.lacking[workload.Name]
+	if woken {
+		n.woken--
+		s.woken--
 	}
+	switch {
+	case lacks:
+		n.lacking[workload.Name] = false
+		if !lacked {
+			s.lacking++
+		}
+	case lacked:
+		delete(n.lacking, workload.Name)
+		s.lacking--
+	}
+	s.tidy(workload.Namespace)
 }
 
 // room returns how many more AlertRules a namespace of the spoke can have. The part of the limit that no single
@@ -80,7 +125,11 @@ func (s *share) room(namespace string, percent int) int {
 	if percent > 0 {
 		own -= limit * (100 - percent) / 100
 	}
-	return min(limit-len(s.rules), own-s.counts[namespace])
+	used := 0
+	if n := s.namespaces[namespace]; n != nil {
+		used = n.rules
+	}
+	return min(limit-len(s.rules), own-used)
 }
 
 // add counts an AlertRule on the hub. namespace is that of its workload.
@@ -101,10 +150,13 @@ func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.Na
 	}
 	s.uncount(rule)
 	if workload, ok = s.next(q.percent); ok {
-		s.woken.Insert(workload) // it lacks AlertRules until it is reconciled
+		n := s.namespaces[workload.Namespace]
+		n.lacking[workload.Name] = true // it lacks AlertRules until it is reconciled
+		n.woken++
+		s.woken++
 		return workload, true
 	}
-	if len(s.rules) == 0 && s.lacking.Len() == 0 {
+	if len(s.rules) == 0 && s.lacking == 0 {
 		delete(q.spokes, spoke)
 	}
 	return workload, false
@@ -113,19 +165,24 @@ func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.Na
 // next returns the workload to reconcile next that lacks AlertRules: of the namespaces with room, that with the fewest
 // AlertRules is first. Workloads that are about to be reconciled count as well.
 func (s *share) next(percent int) (workload types.NamespacedName, ok bool) {
-	if s.limit != nil && len(s.rules)+s.woken.Len() >= int(*s.limit) {
+	if s.limit != nil && len(s.rules)+s.woken >= int(*s.limit) {
 		return workload, false
 	}
-	about := map[string]int{}
-	for workload := range s.woken {
-		about[workload.Namespace]++
+	var from *namespaceShare
+	for namespace, n := range s.namespaces {
+		if n.woken == len(n.lacking) || s.room(namespace, percent) <= n.woken {
+			continue
+		}
+		if from == nil || cmp.Or(cmp.Compare(n.rules+n.woken, from.rules+from.woken), cmp.Compare(namespace, workload.Namespace)) < 0 {
+			from, workload.Namespace = n, namespace
+		}
 	}
-	order := func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(s.counts[a.Namespace]+about[a.Namespace], s.counts[b.Namespace]+about[b.Namespace]), cmp.Compare(a.String(), b.String()))
+	if from == nil {
+		return types.NamespacedName{}, false
 	}
-	for w := range s.lacking {
-		if !s.woken.Has(w) && s.room(w.Namespace, percent) > about[w.Namespace] && (!ok || order(w, workload) < 0) {
-			workload, ok = w, true
+	for name, woken := range from.lacking {
+		if !woken && (!ok || name < workload.Name) {
+			workload.Name, ok = name, true
 		}
 	}
 	return workload, ok
@@ -154,14 +211,9 @@ func (q *quota) record(spoke string, workload types.NamespacedName, lacking bool
 		return
 	}
 	s = q.shareLocked(spoke)
-	before := s.lacking.Len()
-	s.woken.Delete(workload)
-	if lacking {
-		s.lacking.Insert(workload)
-	} else {
-		s.lacking.Delete(workload)
-	}
-	news, changed := s.lacking.Len() != before, q.changed
+	before := s.lacking
+	s.lack(workload, lacking)
+	news, changed := s.lacking != before, q.changed
 	q.mu.Unlock()
 	if news && changed != nil {
 		changed(spoke)
@@ -178,13 +230,13 @@ func (q *quota) lackingOf(spoke string) (n int, namespace string) {
 		return 0, ""
 	}
 	if s.limit != nil && len(s.rules) < int(*s.limit) {
-		for w := range s.lacking {
-			if s.room(w.Namespace, q.percent) <= 0 && (namespace == "" || w.Namespace < namespace) {
-				namespace = w.Namespace
+		for name, share := range s.namespaces {
+			if len(share.lacking) > 0 && s.room(name, q.percent) <= 0 && (namespace == "" || name < namespace) {
+				namespace = name
 			}
 		}
 	}
-	return s.lacking.Len(), namespace
+	return s.lacking, namespace
 }
 
 // release releases a reservation: the AlertRule was not created.
@@ -204,9 +256,13 @@ func (q *quota) forget(spoke string) {
 		q.mu.Unlock()
 		return
 	}
-	news, changed := s.lacking.Len() > 0, q.changed
-	s.lacking.Clear()
-	s.woken.Clear()
+	news, changed := s.lacking > 0, q.changed
+	for namespace, n := range s.namespaces {
+		clear(n.lacking)
+		n.woken = 0
+		s.tidy(namespace)
+	}
+	s.lacking, s.woken = 0, 0
 	if len(s.rules) == 0 {
 		delete(q.spokes, spoke)
 	}
@@ -217,11 +273,17 @@ func (q *quota) forget(spoke string) {
 }
 
 // waiting returns the workloads of a spoke that lack AlertRules.
-func (q *quota) waiting(spoke string) []types.NamespacedName {
+func (q *quota) waiting(spoke string) (out []types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s := q.spokes[spoke]; s != nil {
-		return s.lacking.UnsortedList()
+	s := q.spokes[spoke]
+	if s == nil {
+		return nil
 	}
-	return nil
+	for namespace, n := range s.namespaces {
+		for name := range n.lacking {
+			out = append(out, types.NamespacedName{Namespace: namespace, Name: name})
+		}
+	}
+	return out
 }

@@ -37,7 +37,7 @@ after you have seen the list, nothing is released.`,
 		ValidArgsFunction: e.CompleteSpokeArg,
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for a confirmation")
-	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait until the manager has released the deletions; 0 does not wait")
+	env.AddTimeout(cmd, &timeout, 30*time.Second, true, "how long to wait until the manager has released the deletions; 0 does not wait")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := e.Hub.Connect()
 		if err != nil {

@@ -31,8 +31,8 @@ type Env struct {
 	// Release is the version of the embedded chart, and of the manager's image, if the plugin was built for a
 	// release. Otherwise it is empty, and Chart.yaml has the version.
 	Release string
-	// Color is true if the output is a terminal that shows colors.
-	Color bool
+	// Color and ErrColor are true if the output, or the standard error, is a terminal that shows colors.
+	Color, ErrColor bool
 	// Screen is true if the output is a terminal that can be cleared.
 	Screen bool
 	// Interactive is true if a person can answer a question.

@@ -30,10 +30,13 @@ type Ref struct {
 	Name string
 }
 
-// ParseRef reads KIND/NAME, or KIND NAME.
+// ParseRef reads KIND/NAME, or KIND NAME. A command that accepts only one kind also accepts NAME.
 func ParseRef(args []string, kinds ...Kind) (Ref, error) {
 	text := strings.Join(args, "/")
 	word, name, ok := strings.Cut(text, "/")
+	if !ok && word != "" && len(kinds) == 1 {
+		return Ref{Kind: kinds[0], Name: word}, nil
+	}
 	if !ok || word == "" || name == "" || strings.Contains(name, "/") {
 		return Ref{}, exit.New(exit.Usage, "", "%q is not an object; write it as KIND/NAME, such as %s/NAME", text, kinds[0])
 	}

@@ -55,7 +55,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.addValueFlags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.wait, "wait", true, "wait until the manager is ready")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait")
+	env.AddTimeout(cmd, &o.timeout, 5*time.Minute, false, "how long to wait")
 	f.BoolVar(&o.dryRun, "dry-run", false, "check everything, print the objects, and write nothing")
 	f.BoolVar(&o.allowDowngrade, "allow-downgrade", false, "replace CustomResourceDefinitions and releases of a newer version")
 }

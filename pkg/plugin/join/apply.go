@@ -64,7 +64,11 @@ func (j *joining) grant(ctx context.Context) error {
 		}
 	}
 	for _, o := range slices.Backward(j.removed) { // the binding first
-		if err := client.IgnoreNotFound(j.spoke.Client.Delete(ctx, o)); err != nil {
+		err := j.spoke.Client.Delete(ctx, o)
+		if err == nil {
+			j.Say("In the spoke: %s %s was removed", o.GetKind(), o.GetName())
+		}
+		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("removing %s %s from the spoke: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
@@ -140,12 +144,29 @@ func (j *joining) putAs(ctx context.Context, c client.Client, manager string, o 
 	return nil
 }
 
+// describeSpec describes the settings of a SpokeCluster that a join sets.
+func describeSpec(spec *v1alpha1.SpokeClusterSpec) string {
+	var parts []string
+	if spec.Suspend != nil && *spec.Suspend {
+		parts = append(parts, "suspended")
+	}
+	if len(spec.EvaluatorRefs) > 0 {
+		refs := make([]string, 0, len(spec.EvaluatorRefs))
+		for _, r := range spec.EvaluatorRefs {
+			refs = append(refs, candidate{r.Kind, string(r.Namespace), r.Name}.String())
+		}
+		parts = append(parts, "with rules evaluated by "+strings.Join(refs, ", "))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // configure creates or changes the SpokeCluster before the Secret, so that its settings count from the start.
 func (j *joining) configure(ctx context.Context) error {
 	wanted := j.wantedSpoke()
 	if wanted == nil {
 		return nil
 	}
+	j.Say("On the hub: SpokeCluster %s, %s", j.name, describeSpec(&wanted.Spec))
 	if j.present == nil {
 		if err := j.hub.Create(ctx, wanted); err != nil {
 			return fmt.Errorf("creating SpokeCluster %s: %w", j.name, err)

@@ -77,7 +77,7 @@ token or a client certificate, without a proxy and without insecure. It lists th
 	f.BoolVar(&o.suspend, "suspend", false, "register the spoke suspended, so that no rule is written to it yet")
 	f.BoolVar(&o.force, "force-conflicts", false, "overwrite changes that other clients made to the same fields")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the objects, and write nothing")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait until the spoke is Ready; 0 does not wait")
+	env.AddTimeout(cmd, &o.timeout, time.Minute, true, "how long to wait until the spoke is Ready; 0 does not wait")
 	argoFlags(cmd, o)
 	_ = cmd.RegisterFlagCompletionFunc("spoke-context", e.CompleteContexts)
 	_ = cmd.RegisterFlagCompletionFunc("auth", cobra.FixedCompletions([]string{authToken, authStatic}, cobra.ShellCompDirectiveNoFileComp))

@@ -20,17 +20,20 @@ import (
 
 // chooseEvaluators finds out which Prometheus and ThanosRulers the spoke has, and which of them is to evaluate the rules.
 func (j *joining) chooseEvaluators(ctx context.Context) error {
-	found, served, err := candidates(ctx, j.spoke.Client)
+	found, err := candidates(ctx, j.spoke.Client)
 	if err != nil {
 		return err
 	}
-	if !served {
+	if found.denied && len(j.prometheus) == 0 {
+		j.Say("Warning: you may not list the Prometheus and ThanosRuler objects of the spoke, so it is not known whether there are several. If there are, choose one with --prometheus.")
+	}
+	if !found.served {
 		j.Say("Warning: the spoke does not serve PrometheusRules. Install the CustomResourceDefinitions of prometheus-operator there.")
 	}
-	if len(found) > 0 && lacksKubeStateMetrics(ctx, j.spoke.Client) {
+	if len(found.selecting) > 0 && lacksKubeStateMetrics(ctx, j.spoke.Client) {
 		j.Say("Warning: the spoke has no Service of kube-state-metrics (label %s=%s). Most built-in templates need its metrics.", nameLabel, kubeStateMetrics)
 	}
-	names, err := choices(found, j.refs, len(j.prometheus) > 0, j.present)
+	names, err := choices(found.selecting, j.refs, len(j.prometheus) > 0, j.present)
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -64,31 +67,42 @@ func (c candidate) String() string {
 	return c.kind + "/" + c.namespace + "/" + c.name
 }
 
-// candidates lists the Prometheus and ThanosRulers of a spoke that select rules. served is false if the spoke
-// does not serve PrometheusRules.
-func candidates(ctx context.Context, c client.Client) (out []candidate, served bool, err error) {
-	_, err = c.RESTMapper().RESTMapping(schema.GroupKind{Group: monitoringGroup, Kind: "PrometheusRule"}, "v1")
-	if served = err == nil; err != nil && !meta.IsNoMatchError(err) {
-		return nil, false, fmt.Errorf("reading which kinds the spoke serves: %w", err)
+// monitoring is what is known about the monitoring of a spoke.
+type monitoring struct {
+	selecting []candidate // the Prometheus and ThanosRulers that select rules
+	served    bool        // the spoke serves PrometheusRules
+	denied    bool        // the person may not list all Prometheus and ThanosRulers
+}
+
+// candidates finds out which Prometheus and ThanosRulers of a spoke could evaluate the rules.
+func candidates(ctx context.Context, c client.Client) (monitoring, error) {
+	_, err := c.RESTMapper().RESTMapping(schema.GroupKind{Group: monitoringGroup, Kind: "PrometheusRule"}, "v1")
+	found := monitoring{served: err == nil}
+	if err != nil && !meta.IsNoMatchError(err) {
+		return found, fmt.Errorf("reading which kinds the spoke serves: %w", err)
 	}
 	for _, kind := range []string{"Prometheus", "ThanosRuler"} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(schema.GroupVersionKind{Group: monitoringGroup, Version: "v1", Kind: kind + "List"})
 		err := c.List(ctx, list)
-		if meta.IsNoMatchError(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			continue // it is only for the choice, which the manager reports as well
+		if apierrors.IsForbidden(err) {
+			found.denied = true // it is only for the choice, which the manager reports as well
+			continue
+		}
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			continue
 		}
 		if err != nil {
-			return nil, served, fmt.Errorf("listing the %s objects of the spoke: %w", kind, err)
+			return found, fmt.Errorf("listing the %s objects of the spoke: %w", kind, err)
 		}
 		for i := range list.Items {
 			o := &list.Items[i]
 			if _, selects, _ := unstructured.NestedMap(o.Object, "spec", "ruleSelector"); selects {
-				out = append(out, candidate{kind, o.GetNamespace(), o.GetName()})
+				found.selecting = append(found.selecting, candidate{kind, o.GetNamespace(), o.GetName()})
 			}
 		}
 	}
-	return out, served, nil
+	return found, nil
 }
 
 // Services of kube-state-metrics have this label in its chart, in kube-prometheus and in OpenShift.

@@ -10,7 +10,10 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -90,6 +93,40 @@ func TestKubeStateMetrics(t *testing.T) {
 			c := fake.NewClientBuilder().WithScheme(cluster.Scheme).WithObjects(tc.services...).WithInterceptorFuncs(tc.funcs).Build()
 			if got := lacksKubeStateMetrics(t.Context(), c); got != tc.lacks {
 				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+// TestUnknownMonitoring says that it is not known whether a spoke has several Prometheus, or that it has none of
+// prometheus-operator's kinds.
+func TestUnknownMonitoring(t *testing.T) {
+	served := meta.NewDefaultRESTMapper(nil)
+	served.Add(schema.GroupVersionKind{Group: monitoringGroup, Version: "v1", Kind: "PrometheusRule"}, meta.RESTScopeNamespace)
+	for _, tc := range []struct {
+		name   string
+		mapper meta.RESTMapper
+		chosen []string
+		listed error
+		want   string
+	}{
+		{name: "no permission", mapper: served, listed: apierrors.NewForbidden(schema.GroupResource{}, "", nil), want: "Warning: you may not list the Prometheus"},
+		{name: "no permission, and one is chosen", mapper: served, chosen: []string{"monitoring/a"}, listed: apierrors.NewForbidden(schema.GroupResource{}, "", nil)},
+		{name: "no kinds", mapper: meta.NewDefaultRESTMapper(nil), listed: &meta.NoKindMatchError{}, want: "Warning: the spoke does not serve PrometheusRules"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spoke := fake.NewClientBuilder().WithScheme(cluster.Scheme).WithRESTMapper(tc.mapper).WithInterceptorFuncs(interceptor.Funcs{
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+					return tc.listed
+				},
+			}).Build()
+			var said bytes.Buffer
+			j := &joining{spoke: &cluster.Spoke{Client: spoke}, options: &options{prometheus: tc.chosen}, Env: &env.Env{IOStreams: genericiooptions.IOStreams{ErrOut: &said}}}
+			if err := j.chooseEvaluators(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(said.String(), tc.want) || tc.want == "" && said.Len() > 0 {
+				t.Errorf("it says %q", said.String())
 			}
 		})
 	}

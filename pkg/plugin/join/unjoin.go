@@ -53,7 +53,7 @@ SpokeCluster is Orphan, or the spoke is suspended.`,
 	f.BoolVar(&o.orphan, "orphan", false, "leave the rules in the spoke")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for a confirmation")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would be removed")
-	f.DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long to wait until the rules are removed; the manager tries for 2 minutes by default")
+	env.AddTimeout(cmd, &o.timeout, 3*time.Minute, false, "how long to wait until the rules are removed; the manager tries for 2 minutes by default")
 	_ = cmd.RegisterFlagCompletionFunc("spoke-context", e.CompleteContexts)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.name = args[0]
@@ -167,7 +167,7 @@ func (u *unjoining) hubRights() []cluster.Right {
 	return out
 }
 
-// checkSecret refuses a name that belongs to neither a spoke nor a registration.
+// checkSecret refuses a name that belongs to neither a spoke nor a registration. A registration can lack its kubeconfig.
 func (u *unjoining) checkSecret(ctx context.Context) error {
 	var s corev1.Secret
 	err := u.hub.Get(ctx, client.ObjectKey{Namespace: u.namespace, Name: u.name}, &s)
@@ -180,8 +180,9 @@ func (u *unjoining) checkSecret(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading Secret %s/%s on the hub: %w", u.namespace, u.name, err)
 	}
-	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok {
-		return exit.New(exit.Failed, "", "Secret %s/%s on the hub is not the registration of a spoke", u.namespace, u.name)
+	_, registered := s.Labels[v1alpha1.RegistrationLabel]
+	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && !registered {
+		return exit.New(exit.Failed, "List the spokes: kubectl rulefleet spokes", "Secret %s/%s on the hub is not the registration of a spoke", u.namespace, u.name)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 // New returns the command why.
 func New(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "why alertrule/NAME --cluster SPOKE",
+		Use:   "why [alertrule/]NAME --cluster SPOKE",
 		Short: "Explain the state of a rule in a spoke, and what fixes it",
 		Long: `Explain the state of a rule in a spoke: every step from the Secret that registers the spoke to the alert,
 whether it is ok, not ok or unknown, the evidence, and what fixes it. The command reads only the hub. If you may
@@ -31,7 +31,7 @@ their state.
 
 The exit code is 5 if a step is not ok. In the output, CONTEXT stands for the context of the spoke in your
 kubeconfig.`,
-		Example:           "  kubectl rulefleet why alertrule/high-error-rate -n rulefleet-system --cluster eu-prod-1",
+		Example:           "  kubectl rulefleet why high-error-rate -n rulefleet-system --cluster eu-prod-1",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: e.CompleteRef(env.KindRule),
 	}

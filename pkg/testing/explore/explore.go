@@ -4,6 +4,7 @@ package explore
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -76,9 +77,13 @@ func Run(t *testing.T, usual int, property func(*Script)) {
 	}
 	check := func(t *testing.T, seed string) {
 		t.Helper()
+		if seed == "0" {
+			seed = strconv.FormatUint(rand.Uint64N(1<<63)+1, 10)
+		}
 		if err := flag.Set("rapid.seed", seed); err != nil {
 			t.Fatal(err)
 		}
+		t.Logf("SEED=%s repeats these schedules", seed)
 		covered, schedules, began := Coverage{}, 0, time.Now()
 		rapid.Check(t, inBubble(t, func(rt *rapid.T) {
 			schedules++
