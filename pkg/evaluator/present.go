@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
-
-	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
 const (
@@ -87,6 +85,9 @@ type question struct {
 	text  string
 }
 
+// anyPromQL parses the selectors of every version of Prometheus.
+var anyPromQL = parser.NewParser(parser.Options{})
+
 // question creates a query for a selector, and refuses any other expression. It does not parse a selector that
 // is too long for a URL.
 func (a *asking) question(index int, selector string) (question, error) {
@@ -96,9 +97,9 @@ func (a *asking) question(index int, selector string) (question, error) {
 	if len(selector) > maxURL {
 		return question{}, tooLong(len(selector))
 	}
-	expr, fault := promql.Parse(selector, promql.Stable)
-	if fault != nil {
-		return question{}, &Error{Kind: Rejected, Message: clip(fmt.Sprintf("%q does not parse: %v", clip(selector, maxSaid), fault), 2*maxSaid)}
+	expr, err := anyPromQL.ParseExpr(selector)
+	if err != nil {
+		return question{}, &Error{Kind: Rejected, Message: clip(fmt.Sprintf("%q does not parse: %v", clip(selector, maxSaid), err), 2*maxSaid)}
 	}
 	s, ok := expr.(*parser.VectorSelector)
 	if !ok || s.OriginalOffset != 0 || s.OriginalOffsetExpr != nil || s.Timestamp != nil || s.StartOrEnd != 0 || s.Anchored || s.Smoothed {
