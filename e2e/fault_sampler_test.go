@@ -227,17 +227,18 @@ func medianOf(of []sample, floors int) time.Duration {
 	return p(50, all)
 }
 
-// stall is the maximum latency of the slowest percent, beyond twice that of the same samples' ConfigMaps: waiting for another
+// stall is the maximum latency of the slowest percent, beyond that of the same samples' ConfigMaps: waiting for another
 // spoke's answer takes 5 s and more.
 const stall = 4 * time.Second
 
-// jitter is how much of the excess the machine explains. With two fleets at once, p99 is below 100 ms; while other work kept
-// both cores busy, it varied by up to a second between spells without a fault. Waiting for a bad spoke takes 5 s. TestIsolation
-// measures less than that, alone.
+// jitter is the excess that the load of the machine can cause. With two fleets at once, p99 is below 100 ms; while other work kept
+// both cores busy, it varied by up to a second between spells without a fault. Waiting for a bad spoke takes 5 s.
+// TestIsolation, which runs alone, detects shorter delays.
 const jitter = time.Second
 
 // slower reports whether the healthy spoke is slower than the machine's other load explains.
 func slower(before time.Duration, during []sample) error {
+	before = min(before, jitter) // the machine may have been busy
 	is := p99(during)
 	if beyond := excess(during); float64(is) > 1.2*float64(before) && beyond > before+jitter {
 		return fmt.Errorf("the healthy spoke is slower: p99 is %v, and was %v; it is %v beyond twice that of ConfigMaps that the test copies", is, before, beyond)
@@ -247,10 +248,10 @@ func slower(before time.Duration, during []sample) error {
 	}
 	var all []time.Duration
 	for _, x := range during {
-		all = append(all, x.took-2*x.floor)
+		all = append(all, x.took-x.floor)
 	}
 	if p(99, all) > stall {
-		return fmt.Errorf("the healthy spoke was held up: p99 of all is %v beyond twice that of ConfigMaps that the test copies", p(99, all))
+		return fmt.Errorf("the healthy spoke was held up: p99 of all is %v beyond that of ConfigMaps that the test copies", p(99, all))
 	}
 	return nil
 }
@@ -260,7 +261,7 @@ func TestSlower(t *testing.T) {
 	const before = 25 * time.Millisecond
 	for name, row := range map[string]struct {
 		took, floor time.Duration
-		once        bool // in the first spell only
+		once        bool // in half of the first spell only
 		slower      bool
 	}{
 		"as before":                           {took: 25 * time.Millisecond, floor: 15 * time.Millisecond},
@@ -271,6 +272,7 @@ func TestSlower(t *testing.T) {
 		"a wait, on a machine that hangs too": {took: 5 * time.Second, floor: 5 * time.Second, slower: true},
 		"the machine hangs once":              {took: 5 * time.Second, floor: 4900 * time.Millisecond, once: true},
 		"a wait, once":                        {took: 5 * time.Second, floor: 15 * time.Millisecond, once: true, slower: true},
+		"a wait, once, on a slow machine":     {took: 5 * time.Second, floor: 600 * time.Millisecond, once: true, slower: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			during := slices.Repeat([]sample{{took: row.took, floor: row.floor}}, 3*spell)

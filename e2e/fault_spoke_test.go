@@ -233,8 +233,8 @@ func tokenRows(at *place) {
 // rotations is the number of kubeconfig replacements.
 const rotations = 500
 
-// rotatedRows rotates the kubeconfigs of several spokes at a time, because a takeover mostly waits. No other row runs
-// meanwhile: a spoke that is down has no goroutines.
+// rotatedRows rotates the kubeconfigs of several spokes at a time, because a takeover mostly waits. No other row runs at
+// the same time: when a spoke comes back, its goroutines would look like a leak.
 func rotatedRows(at *place, beside ...*place) {
 	at.row(strconv.Itoa(rotations)+" rotations", rowOptions{}, func(r *fault) {
 		rotated := []*rotation{at.rotation(r.t)}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -76,14 +77,22 @@ type place struct {
 	only bool
 }
 
-// measuredAtOnce is how many fleets with a healthy spoke that is measured may run at the same time. With more, that spoke is
-// slow because the machine is.
+// measuredAtOnce is how many fleets of the fault suite may run at the same time. With more, the healthy spokes are slow
+// because the machine is. (The wars also measure, but mostly wait.)
 var measuredAtOnce = make(chan struct{}, 2)
 
-// startMeasured is startFaulty for a test that measures the healthy spoke.
+// startMeasured is startFaulty for the fault suite.
 func startMeasured(t *testing.T, o fleet.Options) *faulty {
 	t.Helper()
-	measuredAtOnce <- struct{}{}
+	select {
+	case measuredAtOnce <- struct{}{}:
+	default:
+		// The subtests of those that run need a place of their own, which this test would keep while it waits.
+		if parallel := flag.Lookup("test.parallel").Value.String(); parallel == "1" || parallel == "2" {
+			t.Fatalf("this is the third fault test at a time: run them with -parallel 3 or more, not %s", parallel)
+		}
+		measuredAtOnce <- struct{}{}
+	}
 	t.Cleanup(func() { <-measuredAtOnce })
 	return startFaulty(t, o)
 }

@@ -75,6 +75,7 @@ var completed = [][2]string{
 	{"status,art/", "art/deployment-down"},
 	{"why,-n,shop,alertrule/hi", "alertrule/high-latency"},
 	{"why,alertrule/x,--cluster,e", "eu-1"},
+	{"reset,-n,shop,hi", "high-latency"},
 	{"unjoin,", "eu-1"},
 	{"join,x,--auth,st", "static"},
 	{"join,x,--spoke-context,eu", "eu-prod-1"},

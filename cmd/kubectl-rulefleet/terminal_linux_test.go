@@ -197,14 +197,14 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestErrorInAFile has no colors in a file with errors, although the output is a terminal.
+// TestErrorInAFile checks that errors written to a file have no colors, even if the output is a terminal.
 func TestErrorInAFile(t *testing.T) {
 	cmd := kubectlRulefleet(t, nil, "spokes", "--none")
 	var file bytes.Buffer
 	cmd.Stderr = &file
 	shown := onTerminal(t, cmd, "", nil)
-	if shown != "" || !strings.HasPrefix(file.String(), "error: unknown flag") {
-		t.Errorf("it shows %q, and writes %q", shown, file.String())
+	if code := cmd.ProcessState.ExitCode(); shown != "" || !strings.HasPrefix(file.String(), "error: unknown flag") || code != 2 {
+		t.Errorf("exit code %d: it shows %q, and writes %q", code, shown, file.String())
 	}
 }
 

@@ -24,7 +24,8 @@ type holdings struct {
 
 	mu    sync.Mutex
 	kinds map[string]amount
-	// lists are the sizes of those that are being read. Each will replace what is cached of its kind.
+	// lists are the sizes of those that are being read, by kind. Each will replace what is cached of its kind, which is kept
+	// until then.
 	lists map[string]int64
 }
 
@@ -47,19 +48,17 @@ func (h *holdings) ended(kind string) {
 	delete(h.lists, kind)
 }
 
-// exceeded checks the limits for an amount of a kind, cached or listed.
+// exceeded checks the limits after an amount of a kind, cached or listed, has changed.
 func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
 	if most := h.limits.objects(); is.objects > most {
 		return &TooLargeError{What: "the spoke holds too many " + kind + "s", Value: is.objects, Bound: most, Unit: "objects", Flag: objectsFlag}
 	}
-	total := is.bytes
-	for other, held := range h.kinds {
-		if _, listed := h.lists[other]; other != kind && !listed {
-			total += held.bytes
-		}
+	var total int64
+	for k, held := range h.kinds {
+		total += max(held.bytes, h.lists[k])
 	}
-	for other, bytes := range h.lists {
-		if other != kind {
+	for k, bytes := range h.lists {
+		if _, held := h.kinds[k]; !held {
 			total += bytes
 		}
 	}

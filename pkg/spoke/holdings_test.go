@@ -129,15 +129,26 @@ func TestHoldings(t *testing.T) {
 	if excess := h.fits("Deployment", amount{objects: 3, bytes: 3000}); excess != nil {
 		t.Errorf("a list in place of what is cached: %v", excess)
 	}
+	h.ended("Deployment")
 	if excess := h.fits("PrometheusRule", amount{objects: 3, bytes: 3000}); excess == nil {
 		t.Error("a list beside what is cached is not refused")
 	}
 	h.ended("PrometheusRule")
+	if excess := h.fits("Deployment", amount{objects: 3, bytes: 3000}); excess != nil {
+		t.Errorf("a list after one that was refused: %v", excess)
+	}
 	if excess := h.fits("Namespace", amount{objects: 3, bytes: 1500}); excess == nil {
 		t.Error("a list beside one that is being read is not refused")
 	}
 	h.ended("Deployment")
 	if excess := h.fits("Namespace", amount{objects: 3, bytes: 1500}); excess != nil {
 		t.Errorf("a list counts after its end: %v", excess)
+	}
+	h.ended("Namespace")
+	if excess := h.fits("Deployment", amount{objects: 3, bytes: 100}); excess != nil {
+		t.Errorf("a list that begins: %v", excess)
+	}
+	if excess := h.fits("Namespace", amount{objects: 3, bytes: 2900}); excess == nil {
+		t.Error("what is cached does not count while its kind is listed again")
 	}
 }

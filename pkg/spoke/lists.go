@@ -58,8 +58,8 @@ func (b *listBounds) ended(r *reading) {
 	}
 }
 
-// waitingPart is the part of the memory of a spoke that events of one kind may use while they wait for the end of a list:
-// those of the three kinds that are watched may use half of it.
+// waitingPart divides the memory of a spoke: events of one kind that wait for the end of a list may use this fraction, so
+// that those of the three kinds that are watched use at most half.
 const waitingPart = 6
 
 // waits reports whether events of this amount may wait for the end of a list.

@@ -303,6 +303,9 @@ func TestPagesWithoutAnEnd(t *testing.T) {
 			if len(s.asked) > 4 {
 				t.Errorf("it read on: %v", s.asked)
 			}
+			if len(r.bounds.lists) > 0 {
+				t.Error("the list counts after its end")
+			}
 		})
 	}
 }

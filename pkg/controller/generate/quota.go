@@ -36,12 +36,12 @@ type share struct {
 	lacking, woken int
 }
 
-// namespaceShare is the quota of one namespace of the spoke. So that the choice of a workload takes little time, which others
-// wait for, it looks at each namespace once, and at the workloads of only one.
+// namespaceShare is the quota of one namespace of the spoke. Counts are kept by namespace, so that next looks at each
+// namespace once, and at the workloads of one only. Other workers wait for the lock meanwhile.
 type namespaceShare struct {
 	rules int // AlertRules
-	// lacking are the names of the workloads that lack AlertRules. true means that the workload will be reconciled again, and
-	// woken is how many those are.
+	// lacking has the names of the workloads that lack AlertRules. The value is true if the workload will be reconciled
+	// again, and woken counts those.
 	lacking map[string]bool
 	woken   int
 }
@@ -230,8 +230,8 @@ func (q *quota) lackingOf(spoke string) (n int, namespace string) {
 		return 0, ""
 	}
 	if s.limit != nil && len(s.rules) < int(*s.limit) {
-		for name, share := range s.namespaces {
-			if len(share.lacking) > 0 && s.room(name, q.percent) <= 0 && (namespace == "" || name < namespace) {
+		for name, of := range s.namespaces {
+			if len(of.lacking) > 0 && s.room(name, q.percent) <= 0 && (namespace == "" || name < namespace) {
 				namespace = name
 			}
 		}

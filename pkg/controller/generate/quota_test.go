@@ -71,6 +71,11 @@ func TestQuotaWakesOneForEachPlace(t *testing.T) {
 		q.add("s", "ns", named(name))
 		q.record("s", named("web-"+name), true)
 	}
+	q.record("s", types.NamespacedName{Namespace: "gone", Name: "web"}, true)
+	q.record("s", types.NamespacedName{Namespace: "gone", Name: "web"}, false)
+	if n := len(q.spokes["s"].namespaces); n != 1 {
+		t.Errorf("it remembers %d namespaces", n)
+	}
 	woken := map[types.NamespacedName]bool{}
 	for _, name := range []string{"a", "b"} {
 		workload, ok := q.drop("s", named(name))

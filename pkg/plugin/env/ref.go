@@ -34,7 +34,7 @@ type Ref struct {
 func ParseRef(args []string, kinds ...Kind) (Ref, error) {
 	text := strings.Join(args, "/")
 	word, name, ok := strings.Cut(text, "/")
-	if !ok && word != "" && len(kinds) == 1 {
+	if _, isKind := kindOf(word); !ok && word != "" && !isKind && len(kinds) == 1 {
 		return Ref{Kind: kinds[0], Name: word}, nil
 	}
 	if !ok || word == "" || name == "" || strings.Contains(name, "/") {

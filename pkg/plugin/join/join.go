@@ -262,8 +262,7 @@ func (j *joining) checkSecret(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading Secret %s/%s on the hub: %w", j.namespace, j.name, err)
 	}
-	_, registered := s.Labels[v1alpha1.RegistrationLabel]
-	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && !registered {
+	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && s.Labels[v1alpha1.RegistrationLabel] != "true" {
 		return exit.New(exit.Failed, "Choose another name.", "Secret %s/%s on the hub is not the registration of a spoke", j.namespace, j.name)
 	}
 	j.registered = &s

@@ -24,8 +24,8 @@ func (j *joining) chooseEvaluators(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if found.denied && len(j.prometheus) == 0 {
-		j.Say("Warning: you may not list the Prometheus and ThanosRuler objects of the spoke, so it is not known whether there are several. If there are, choose one with --prometheus.")
+	if found.denied && !j.chosen() {
+		j.Say("Warning: you have no permission to list Prometheus or ThanosRuler objects in the spoke, so the command cannot check whether there are several. If there are, choose one with --prometheus.")
 	}
 	if !found.served {
 		j.Say("Warning: the spoke does not serve PrometheusRules. Install the CustomResourceDefinitions of prometheus-operator there.")
@@ -33,7 +33,7 @@ func (j *joining) chooseEvaluators(ctx context.Context) error {
 	if len(found.selecting) > 0 && lacksKubeStateMetrics(ctx, j.spoke.Client) {
 		j.Say("Warning: the spoke has no Service of kube-state-metrics (label %s=%s). Most built-in templates need its metrics.", nameLabel, kubeStateMetrics)
 	}
-	names, err := choices(found.selecting, j.refs, len(j.prometheus) > 0, j.present)
+	names, err := choices(found.selecting, j.refs, j.chosen())
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -141,7 +141,7 @@ func evaluators(values []string) ([]v1alpha1.EvaluatorReference, error) {
 
 // choices returns what to choose from if the spoke has several and none is chosen, and refuses one that the spoke does not
 // have. If none is known, the manager reports it.
-func choices(found []candidate, wanted []v1alpha1.EvaluatorReference, asked bool, present *v1alpha1.SpokeCluster) ([]string, error) {
+func choices(found []candidate, wanted []v1alpha1.EvaluatorReference, chosen bool) ([]string, error) {
 	names := make([]string, len(found))
 	for i, c := range found {
 		names[i] = c.String()
@@ -151,12 +151,14 @@ func choices(found []candidate, wanted []v1alpha1.EvaluatorReference, asked bool
 			return nil, exit.New(exit.Usage, "", "--prometheus %s: the spoke has no such object with a ruleSelector; it has: %s", c, strings.Join(names, ", "))
 		}
 	}
-	if asked || len(found) < 2 || present != nil && (len(present.Spec.EvaluatorRefs) > 0 || hasChosen(present)) {
+	if chosen || len(found) < 2 {
 		return nil, nil
 	}
 	return names, nil
 }
 
-func hasChosen(s *v1alpha1.SpokeCluster) bool {
-	return slices.ContainsFunc(s.Status.Evaluators, func(e v1alpha1.Evaluator) bool { return e.Chosen })
+// chosen reports whether there is nothing to choose: it is on the command line, or was chosen earlier.
+func (j *joining) chosen() bool {
+	return len(j.prometheus) > 0 || j.present != nil && (len(j.present.Spec.EvaluatorRefs) > 0 ||
+		slices.ContainsFunc(j.present.Status.Evaluators, func(e v1alpha1.Evaluator) bool { return e.Chosen }))
 }

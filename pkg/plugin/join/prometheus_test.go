@@ -107,11 +107,13 @@ func TestUnknownMonitoring(t *testing.T) {
 		name   string
 		mapper meta.RESTMapper
 		chosen []string
+		before *v1alpha1.SpokeCluster
 		listed error
 		want   string
 	}{
-		{name: "no permission", mapper: served, listed: apierrors.NewForbidden(schema.GroupResource{}, "", nil), want: "Warning: you may not list the Prometheus"},
+		{name: "no permission", mapper: served, listed: apierrors.NewForbidden(schema.GroupResource{}, "", nil), want: "Warning: you have no permission to list Prometheus or ThanosRuler objects"},
 		{name: "no permission, and one is chosen", mapper: served, chosen: []string{"monitoring/a"}, listed: apierrors.NewForbidden(schema.GroupResource{}, "", nil)},
+		{name: "no permission, and one was chosen", mapper: served, before: &v1alpha1.SpokeCluster{Status: v1alpha1.SpokeClusterStatus{Evaluators: []v1alpha1.Evaluator{{Chosen: true}}}}, listed: apierrors.NewForbidden(schema.GroupResource{}, "", nil)},
 		{name: "no kinds", mapper: meta.NewDefaultRESTMapper(nil), listed: &meta.NoKindMatchError{}, want: "Warning: the spoke does not serve PrometheusRules"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -121,7 +123,7 @@ func TestUnknownMonitoring(t *testing.T) {
 				},
 			}).Build()
 			var said bytes.Buffer
-			j := &joining{spoke: &cluster.Spoke{Client: spoke}, options: &options{prometheus: tc.chosen}, Env: &env.Env{IOStreams: genericiooptions.IOStreams{ErrOut: &said}}}
+			j := &joining{spoke: &cluster.Spoke{Client: spoke}, options: &options{prometheus: tc.chosen}, present: tc.before, Env: &env.Env{IOStreams: genericiooptions.IOStreams{ErrOut: &said}}}
 			if err := j.chooseEvaluators(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -180,8 +180,7 @@ func (u *unjoining) checkSecret(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading Secret %s/%s on the hub: %w", u.namespace, u.name, err)
 	}
-	_, registered := s.Labels[v1alpha1.RegistrationLabel]
-	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && !registered {
+	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && s.Labels[v1alpha1.RegistrationLabel] != "true" {
 		return exit.New(exit.Failed, "List the spokes: kubectl rulefleet spokes", "Secret %s/%s on the hub is not the registration of a spoke", u.namespace, u.name)
 	}
 	return nil

@@ -21,9 +21,9 @@ var (
 )
 
 // Parse parses PromQL without placeholders, from any source: a user on the hub, an object in a
-// spoke, or an answer of a Prometheus. Only this function calls Prometheus' parser, because texts that
-// are too long or too expensive have to be refused before. The exception is pkg/evaluator, which parses
-// selectors of expressions that this function has accepted.
+// spoke, or an answer of a Prometheus. Apart from pkg/evaluator, which parses selectors of accepted
+// expressions, only this function calls Prometheus' parser, because texts that are too long or too
+// expensive have to be refused before.
 func Parse(text string, p parser.Parser) (parser.Expr, *rule.Fault) {
 	if _, f := Cost(text); f != nil {
 		return nil, f

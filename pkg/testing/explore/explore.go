@@ -83,7 +83,7 @@ func Run(t *testing.T, usual int, property func(*Script)) {
 		if err := flag.Set("rapid.seed", seed); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("SEED=%s repeats these schedules", seed)
+		t.Logf("SEED=%s, with the same number of checks, repeats these schedules", seed)
 		covered, schedules, began := Coverage{}, 0, time.Now()
 		rapid.Check(t, inBubble(t, func(rt *rapid.T) {
 			schedules++
