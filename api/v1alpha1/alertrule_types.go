@@ -32,7 +32,7 @@ type AlertRule struct {
 	// +required
 	Spec AlertRuleSpec `json:"spec,omitzero"`
 
-	// status shows the delivery status of the alert in every spoke. It is written as a whole.
+	// status shows the delivery status of the alert in every spoke. Each update replaces it as a whole.
 	// +optional
 	// +structType=atomic
 	// +default={"observedGeneration":-1}
@@ -313,7 +313,7 @@ type RuleSummary struct {
 	Unreachable int32 `json:"unreachable,omitempty"`
 
 	// ready is the number of spokes in which the rule is ready, out of the number of desired spokes, such
-	// as 3/3. In a ready spoke, the phase of the rule is the furthest that can be verified there.
+	// as 3/3. A rule is ready in a spoke if its phase is the furthest that can be verified there.
 	// +required
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=23
@@ -373,8 +373,7 @@ type ClusterStatus struct {
 	MissingMetrics []string `json:"missingMetrics,omitempty"`
 
 	// answerDigest is set with reason Mutated. It is a digest of the object that Rulefleet sent and of the
-	// object that the spoke stored, with which Rulefleet avoids sending
-	// the same object again.
+	// object that the spoke stored. Rulefleet uses it to avoid sending the same object again.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	AnswerDigest string `json:"answerDigest,omitempty"`

@@ -139,8 +139,8 @@ type AlertRuleTemplateStatus struct {
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Accepted (the spec is valid) and, for tools that do not read it, Ready and, if the spec
-	// is not valid, Stalled.
+	// conditions are Accepted (the spec is valid), Ready (the same status, for tools that do not read Accepted)
+	// and, only if the spec is not valid, Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

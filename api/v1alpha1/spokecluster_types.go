@@ -256,7 +256,7 @@ type SpokeCredential struct {
 	ExpirationTime metav1.Time `json:"expirationTime,omitzero"`
 
 	// renewalTime is the time at which a third of the credential's life is left. From that time on, the
-	// condition CredentialValid has the reason Expiring, or stays Unmanaged, until the credential expires. It is
+	// reason of the condition CredentialValid is Expiring (or stays Unmanaged) until the credential expires. It is
 	// absent if the credential does not say when it was issued.
 	// +optional
 	RenewalTime metav1.Time `json:"renewalTime,omitzero"`
@@ -269,9 +269,10 @@ type PendingDeletions struct {
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
 
-	// held is the number of these rules whose deletion is held because it may be a mistake: there are many
-	// deletions at once; the rules are counted in suspect; or, shortly before, the spoke became a different
-	// cluster, its identity was recorded again, or the manager was restarted while deletions were held.
+	// held is the number of these rules whose deletion is held because it may be a mistake. The causes are
+	// many deletions at once, a possible loss of objects on the hub (see suspect), a spoke that shortly before
+	// became a different cluster or whose identity was recorded again, or a manager that was restarted while
+	// deletions were held.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Held int32 `json:"held,omitempty"`

@@ -171,8 +171,8 @@ var ofSpokes = []Reason{
 		Message: "this is the same cluster as spoke eu-2, which stays in use. …",
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
-		Remedy: "Decide which of the two names to give up, and delete the Secret with that name. The other spoke takes over, or remains in" +
-			" use, without a gap. When it is Ready, replace the name that you give up in placements of AlertRules and in `spec.clusters` of" +
+		Remedy: "Decide which of the two names to give up, and delete the Secret with that name. The spoke that you keep takes over, or" +
+			" remains in use, without a gap. When it is Ready, replace the name that you give up in placements of AlertRules and in `spec.clusters` of" +
 			" templates, because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster with that name.",
 	},
 	{
@@ -293,7 +293,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonNotSelected, On: []string{found},
 		Message: "the ruleSelectors of the chosen Prometheus allow several values of label team (a, b); set the label in spec.ruleLabels, or" +
 			" name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke eu-1",
-		Meaning: "The selectors of the chosen Prometheus don't determine one set of labels for rules. The message names the label for which" +
+		Meaning: "Rulefleet cannot find one value for each label that the selectors of the chosen Prometheus require. The message names the label for which" +
 			" several values, or no value, would match. Or a Prometheus has no `spec.ruleSelector`, so it selects no rule at all.",
 		Remedy: "Set `spec.ruleLabels`, or name the Prometheus to use in `spec.evaluatorRefs`:" +
 			" [labels](../how-to/choose-prometheus.md#labels-of-the-prometheusrule).",

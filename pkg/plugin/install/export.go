@@ -37,7 +37,8 @@ func newManifests(e *env.Env) *cobra.Command {
 		Long: `Print the manifests that an installation applies, with the CustomResourceDefinitions. The same values always
 give the same output, in the same order. The command does not connect to the hub.
 
-Helm's hooks are left out: their Job releases the SpokeClusters, and must only run after an uninstallation.
+Helm's hooks are left out: their Job removes the finalizers from the SpokeClusters, and must only run after an
+uninstallation.
 If you remove the manifests later, let the spokes leave first (kubectl rulefleet unjoin).`,
 		Example:           "  kubectl rulefleet export manifests --values values.yaml >rulefleet.yaml",
 		Args:              cobra.NoArgs,

@@ -45,7 +45,7 @@ kubectl rulefleet unjoin NAME`,
 	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask for a confirmation")
 	f.BoolVar(&u.wait, "wait", true, "wait until all objects of the release are gone")
 	env.AddTimeout(cmd, &u.timeout, 5*time.Minute, false, "how long to wait, also for the Job that releases the SpokeClusters")
-	f.BoolVar(&u.noHooks, "no-hooks", false, "skip the Job that releases the SpokeClusters, if no pod can run on the hub")
+	f.BoolVar(&u.noHooks, "no-hooks", false, "skip the Job that removes the finalizers from the SpokeClusters; use it if no pod can run on the hub")
 	f.BoolVar(&u.dryRun, "dry-run", false, "print the objects that would be removed, and write nothing")
 	p := e.Printer(cmd, output.FormatYAML, output.FormatJSON, output.FormatName)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -57,8 +57,8 @@ what other clients changed, add --force-conflicts. The labels, the kind of the t
 are, unless you set --labels, --auth or --duration. --server, --no-evaluate, --no-renew and --no-policy are not
 remembered: set them again.
 
-With --from-argocd, the command registers the clusters that Argo CD on the hub has, if it logs in to them with a bearer
-token or a client certificate, without a proxy and without insecure. It lists the others, with the reason.`,
+With --from-argocd, the command registers clusters that Argo CD on the hub has. Argo CD has to use a bearer token or a
+client certificate for the cluster, no proxy, and not the option insecure. The command lists the others, with the reason.`,
 		Example: `  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 -l env=prod,region=eu
   kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 --dry-run -o yaml
   kubectl rulefleet join --from-argocd env=prod`,
@@ -70,7 +70,7 @@ token or a client certificate, without a proxy and without insecure. It lists th
 	f.StringVar(&o.server, "server", "", "the `URL` at which the hub's pods reach the spoke's API server (default: the address in the context)")
 	f.StringVar(&o.auth, "auth", "", "token: a token that expires after --duration; static: a token that does not expire, in a Secret of the spoke (default: as before; token for a new spoke)")
 	f.DurationVar(&o.duration, "duration", 0, "how long the token is valid; the spoke may grant less (default: as before; 8760h for a new spoke)")
-	f.StringSliceVar(&o.prometheus, "prometheus", nil, "the Prometheus that evaluates the rules, as NAMESPACE/NAME or ThanosRuler/NAMESPACE/NAME, or auto; without it, the command asks if the spoke has several")
+	f.StringSliceVar(&o.prometheus, "prometheus", nil, "the Prometheus that evaluates the rules, as NAMESPACE/NAME or ThanosRuler/NAMESPACE/NAME, or auto; if this flag is not set and the spoke has several, the command asks which one to use")
 	f.BoolVar(&o.noEvaluate, "no-evaluate", false, "omit or revoke the permission to query the spoke's Prometheus")
 	f.BoolVar(&o.noRenew, "no-renew", false, "omit or revoke the permission with which the manager renews the token before it expires")
 	f.BoolVar(&o.noPolicy, "no-policy", false, "do not apply the policy that limits the account to Rulefleet's own PrometheusRules; a policy that exists stays")

@@ -36,10 +36,10 @@ func NewUnjoin(e *env.Env) *cobra.Command {
 	o := &unjoinOptions{}
 	cmd := &cobra.Command{
 		Use:   "unjoin NAME",
-		Short: "Let a spoke leave: remove its rules, its registration and its account",
+		Short: "Let a spoke leave: remove its rules and its registration, and its account with --spoke-context",
 		Long: `Let a spoke leave. The command shows what will be removed, with the number of rules, asks for a confirmation,
 and deletes the SpokeCluster and the Secret on the hub. With --spoke-context, it also deletes the account in the
-spoke, which revokes all of its tokens. The namespace of the account stays.
+spoke, which revokes all of its tokens, unless another hub has rules there. The namespace of the account stays.
 
 All rules of this hub are removed from the spoke at once, unless you set --orphan, the deletionPolicy of the
 SpokeCluster is Orphan, or the spoke is suspended.`,
@@ -53,7 +53,7 @@ SpokeCluster is Orphan, or the spoke is suspended.`,
 	f.BoolVar(&o.orphan, "orphan", false, "leave the rules in the spoke")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for a confirmation")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would be removed")
-	env.AddTimeout(cmd, &o.timeout, 3*time.Minute, false, "how long to wait until the rules are removed; the manager tries for 2 minutes by default")
+	env.AddTimeout(cmd, &o.timeout, 3*time.Minute, false, "how long to wait until the rules are removed; it should be longer than the chart value leaveTimeout, which is 2m by default")
 	_ = cmd.RegisterFlagCompletionFunc("spoke-context", e.CompleteContexts)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.name = args[0]

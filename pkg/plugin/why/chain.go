@@ -182,9 +182,9 @@ func (c *chain) registration() Link {
 	case connected != nil && connected.Reason == v1alpha1.ReasonKubeconfigMissing && (!r.Readable || !r.Exists):
 		return notOK(c.restore(), "%s", said(c.ofSpoke(), connected))
 	case !r.Readable && connected != nil && connected.Status == metav1.ConditionTrue:
-		return ok("%s is connected, so its Secret is there; you may not read it", c.ofSpoke())
+		return ok("%s is connected, so its Secret exists; you have no permission to read it", c.ofSpoke())
 	case !r.Readable:
-		return unknown("you may not read %s", secret)
+		return unknown("you have no permission to read %s", secret)
 	case !r.Exists:
 		return notOK("If the name is right and the spoke is to be registered: "+c.join()+". Otherwise list the spokes: kubectl rulefleet spokes", "%s does not exist", secret)
 	case !r.Labeled:
@@ -199,7 +199,7 @@ func (c *chain) registration() Link {
 func (c *chain) spoke() Link {
 	switch s := c.Spoke; {
 	case c.SpokeUnreadable:
-		return unknown("you may not read %s", c.ofSpoke())
+		return unknown("you have no permission to read %s", c.ofSpoke())
 	case s == nil && c.was("registration") == OK:
 		return notOK(fmt.Sprintf("Check that the manager runs: kubectl -n %s get pods", c.Namespace), "%s does not exist, and its Secret does", c.ofSpoke())
 	case s == nil:
@@ -217,7 +217,7 @@ func (c *chain) ofCondition(kind string) Link {
 	cond := c.condition(kind)
 	switch {
 	case c.SpokeUnreadable:
-		return unknown("you may not read %s", c.ofSpoke())
+		return unknown("you have no permission to read %s", c.ofSpoke())
 	case c.Spoke == nil:
 		return unknown("%s does not exist", c.ofSpoke())
 	case cond == nil:
@@ -310,7 +310,7 @@ func (c *chain) placement() Link {
 // of the namespace.
 func (c *chain) taken(cluster rule.Cluster) Link {
 	if c.TenantUnreadable {
-		return unknown("%s: spec.tenants selects namespaces of the hub by their labels, and you may not read those of namespace %s", c.ofSpoke(), c.Rule.Namespace)
+		return unknown("%s: spec.tenants selects namespaces of the hub by their labels, and you have no permission to read the labels of namespace %s", c.ofSpoke(), c.Rule.Namespace)
 	}
 	taken, err := rule.PlacedIn(c.Rule, cluster)
 	switch {
