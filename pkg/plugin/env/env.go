@@ -152,10 +152,10 @@ func (e *Env) CompleteRef(kinds ...Kind) func(*cobra.Command, []string, string) 
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		if !strings.Contains(prefix, "/") && len(kinds) == 1 && prefix != "" && !strings.HasPrefix(string(kinds[0]), prefix) {
-			return e.completeKind(cmd.Context(), kinds[0], "", prefix)
-		}
 		if !strings.Contains(prefix, "/") {
+			if len(kinds) == 1 && prefix != "" && !strings.HasPrefix(string(kinds[0]), prefix) {
+				return e.completeKind(cmd.Context(), kinds[0], "", prefix)
+			}
 			out := make([]string, 0, len(kinds))
 			for _, k := range kinds {
 				out = append(out, string(k)+"/")

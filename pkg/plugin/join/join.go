@@ -248,6 +248,12 @@ func (j *joining) checkHub(ctx context.Context) error {
 	return j.checkSecret(ctx)
 }
 
+// isRegistration reports whether a Secret is the registration of a spoke. A registration can lack its kubeconfig or its label.
+func isRegistration(s *corev1.Secret) bool {
+	_, ok := s.Data[v1alpha1.KubeconfigKey]
+	return ok || s.Labels[v1alpha1.RegistrationLabel] == "true"
+}
+
 // checkSecret refuses to overwrite a Secret that is not a registration, and keeps the labels and the kind of token of one
 // that is.
 func (j *joining) checkSecret(ctx context.Context) error {
@@ -262,7 +268,7 @@ func (j *joining) checkSecret(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading Secret %s/%s on the hub: %w", j.namespace, j.name, err)
 	}
-	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && s.Labels[v1alpha1.RegistrationLabel] != "true" {
+	if !isRegistration(&s) {
 		return exit.New(exit.Failed, "Choose another name.", "Secret %s/%s on the hub is not the registration of a spoke", j.namespace, j.name)
 	}
 	j.registered = &s

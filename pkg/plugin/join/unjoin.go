@@ -167,7 +167,7 @@ func (u *unjoining) hubRights() []cluster.Right {
 	return out
 }
 
-// checkSecret refuses a name that belongs to neither a spoke nor a registration. A registration can lack its kubeconfig.
+// checkSecret refuses a name that belongs to neither a spoke nor a registration.
 func (u *unjoining) checkSecret(ctx context.Context) error {
 	var s corev1.Secret
 	err := u.hub.Get(ctx, client.ObjectKey{Namespace: u.namespace, Name: u.name}, &s)
@@ -180,7 +180,7 @@ func (u *unjoining) checkSecret(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading Secret %s/%s on the hub: %w", u.namespace, u.name, err)
 	}
-	if _, ok := s.Data[v1alpha1.KubeconfigKey]; !ok && s.Labels[v1alpha1.RegistrationLabel] != "true" {
+	if !isRegistration(&s) {
 		return exit.New(exit.Failed, "List the spokes: kubectl rulefleet spokes", "Secret %s/%s on the hub is not the registration of a spoke", u.namespace, u.name)
 	}
 	return nil
