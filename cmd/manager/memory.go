@@ -20,6 +20,16 @@ func leaveHeadroom() {
 	}
 }
 
+// spokesMemory returns how much memory all spokes may use together, in bytes: a third of Go's memory limit, or 0 without
+// one. The rest is for the hub's objects, and for what the garbage collector has not released yet.
+func spokesMemory() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return limit / 3
+}
+
 const (
 	// releaseInterval is how often the manager looks whether it has become quiet.
 	releaseInterval = 15 * time.Second

@@ -121,6 +121,7 @@ func run(ctx context.Context, o *options) error {
 func newProvider(hubID, userAgent string, fence *leader.Fence, log logr.Logger, o *options) *spoke.Provider {
 	return spoke.NewProvider(spoke.Options{
 		HubID: hubID, UserAgent: userAgent, Allow: o.allow, Limits: o.limits, Intervals: o.intervals, Wrap: fence.Wrap, Log: log,
+		Memory:              spokesMemory(),
 		Stands:              func(o metav1.Object) bool { _, stands := rule.StandsFor(o, hubID); return stands },
 		EvaluatorNamespaces: o.evaluatorNamespaces(), OperatorNamespaces: fields(o.operatorSpaces),
 	})

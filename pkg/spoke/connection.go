@@ -83,6 +83,8 @@ type connection struct {
 	received atomic.Int64
 	// together bounds the answers that are read at the same time.
 	together *together
+	// account counts the memory that the connection uses.
+	account *account
 	// paces bounds how fast the watches are read.
 	paces paces
 	// clock is what is known of the spoke's clock.
@@ -140,6 +142,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 		name: name, p: p, cfg: cfg, credential: kubeconfig.CredentialOf(cfg), kick: make(chan struct{}, 1),
 		log: p.log.WithValues("cluster", name), restores: newRestores(), reads: newReadings(), together: newTogether(p.opts.Limits),
 	}
+	c.account = p.memory.account(c.tooMuch)
 	c.breaker = newBreaker(func() {
 		p.circuit(c)
 		c.look()
@@ -186,7 +189,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 func (c *connection) observed(cfg *rest.Config, apart bool) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &observer{next: next, breaker: c.breaker, gate: c.gate, apart: apart, base: basePath(cfg.Host), authority: c.authority, limits: c.p.opts.Limits, together: c.together, paces: &c.paces, tooLarge: c.tooMuch, clock: &c.clock, count: func(verb, code string) {
+		return &observer{next: next, breaker: c.breaker, gate: c.gate, apart: apart, base: basePath(cfg.Host), authority: c.authority, limits: c.p.opts.Limits, together: c.together, account: c.account, paces: &c.paces, tooLarge: c.tooMuch, clock: &c.clock, count: func(verb, code string) {
 			metrics.SpokeRequests.WithLabelValues(verb, code).Inc()
 		}}
 	})
@@ -235,6 +238,7 @@ func (c *connection) run(ctx context.Context) {
 // disconnect closes the connections that only this connection uses, after a delay for answers that are under
 // way.
 func (c *connection) disconnect() {
+	c.account.close()
 	for _, client := range []*http.Client{c.http, c.lookout.http} {
 		transport := client.Transport // Client.CloseIdleConnections does not look through wrappers
 		utilnet.CloseIdleConnectionsFor(transport)
@@ -280,6 +284,7 @@ func (c *connection) end(s *session) {
 // shown. An informer would retry it forever.
 func (c *connection) open(ctx context.Context) (*session, error) {
 	c.excess.begin()
+	c.account.begin()
 	if err := c.probe(asProbe(ctx)); err != nil {
 		return nil, err
 	}
@@ -304,6 +309,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 		return nil, errHandedOver
 	}
 	sctx, stop := context.WithCancel(ctx)
+	context.AfterFunc(sctx, c.reads.bounds.charge.Close)
 	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop, guard: guard, catalog: c.catalog()}
 	if err := c.syncProbed(s, c.sync); err != nil {
 		stop()

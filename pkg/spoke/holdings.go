@@ -21,6 +21,8 @@ type holdings struct {
 	limits Limits
 	// tell is called on an excess; it may be nil.
 	tell func(*TooLargeError)
+	// charge counts the memory together with that of other spokes; it may be nil.
+	charge *Charge
 
 	mu    sync.Mutex
 	kinds map[string]amount
@@ -46,14 +48,11 @@ func (h *holdings) ended(kind string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.lists, kind)
+	h.charge.Set(h.total())
 }
 
-// exceeded checks the limits after an amount of a kind, cached or listed, has changed.
-func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
-	if most := h.limits.objects(); is.objects > most {
-		return &TooLargeError{What: "the spoke holds too many " + kind + "s", Value: is.objects, Bound: most, Unit: "objects", Flag: objectsFlag}
-	}
-	var total int64
+// total returns the size of all kinds.
+func (h *holdings) total() (total int64) {
 	for k, held := range h.kinds {
 		total += max(held.bytes, h.lists[k])
 	}
@@ -61,6 +60,16 @@ func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
 		if _, held := h.kinds[k]; !held {
 			total += bytes
 		}
+	}
+	return total
+}
+
+// exceeded checks the limits after an amount of a kind, cached or listed, has changed.
+func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
+	total := h.total()
+	h.charge.Set(total)
+	if most := h.limits.objects(); is.objects > most {
+		return &TooLargeError{What: "the spoke holds too many " + kind + "s", Value: is.objects, Bound: most, Unit: "objects", Flag: objectsFlag}
 	}
 	if most := h.limits.memory(); total > most {
 		return &TooLargeError{What: "the cache of the spoke is too large", Value: total, Bound: most, Unit: "bytes", Flag: memoryFlag}

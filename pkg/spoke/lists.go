@@ -16,7 +16,7 @@ type listBounds struct {
 // listBounds returns the bounds of the lists that are read together. tell is called on an excess; it may be nil.
 func (c *connection) listBounds(tell func(*TooLargeError)) *listBounds {
 	l := c.p.opts.Limits
-	return &listBounds{holdings: &holdings{limits: l, tell: tell}, pages: &pageBudget{most: l.memory() / 2, within: c.p.pages}, turn: &c.paces.turn}
+	return &listBounds{holdings: &holdings{limits: l, tell: tell, charge: c.account.charge()}, pages: &pageBudget{most: l.memory() / 2, within: c.p.pages}, turn: &c.paces.turn}
 }
 
 // page starts a page of a list, and the list if it is the first page. End the share when the page has been

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -40,9 +41,10 @@ type meter struct {
 	unused int
 }
 
-// largeEvent is the size of an event or a page that is decoded alone, in bytes. largeAnswer and largeValues are the size
-// of another such answer, of which up to 64 may be decoded at once: usual ones have a few kilobytes.
-const largeEvent, largeAnswer, largeValues = 256 << 10, 64 << 10, 2048
+// largeEvent and largeEventValues are the size of an event or a page that is decoded alone, in bytes and JSON values.
+// largeAnswer and largeValues are that of another such answer, of which up to 64 may be decoded at once: usual ones have
+// a few kilobytes.
+const largeEvent, largeEventValues, largeAnswer, largeValues = 256 << 10, 1 << 14, 64 << 10, 2048
 
 // unusedLists are lists in the metadata of objects that nobody uses. They can be much larger than what is used.
 var unusedLists = []string{`ownerReferences"`, `managedFields"`}
@@ -188,6 +190,13 @@ func (m *meter) exceeded() *TooLargeError {
 // large reports whether an answer takes much memory while it is decoded.
 func (m *meter) large() bool { return m.decoded > largeAnswer || m.values > largeValues }
 
+// largeEvent is large for an event or a page, of which only a few are decoded at the same time.
+func (m *meter) largeEvent() bool { return m.decoded > largeEvent || m.values > largeEventValues }
+
+// cost estimates the memory that an answer takes while it is decoded, in bytes: the answer, its texts in the objects, and
+// what values become, which is at most a map or a small struct each.
+func (m *meter) cost() int64 { return 3*m.decoded + 200*m.values }
+
 // next starts the next value.
 func (m *meter) next() {
 	*m = meter{bounds: m.bounds, what: m.what, part: m.part, dense: m.dense, metadata: m.metadata, last: m.last[:0]}
@@ -200,6 +209,8 @@ type metered struct {
 	limits Limits
 	// together bounds the answers that are read at the same time; it may be nil.
 	together *together
+	// account counts what is kept of them; it may be nil.
+	account *account
 	// paces bounds how fast watches are read, and lets one large answer be decoded at a time; it may be nil. caller is the
 	// context of the caller, which ends when the answer is no longer used. That of the request ends when it was read.
 	paces  *paces
@@ -231,28 +242,36 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	if aside || tell == nil || req.Context().Value(spareKey{}) != nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
 		tell = func(*TooLargeError) {} // only this request is affected
 	}
-	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell, request: req.Context()}
+	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell, request: req.Context(), memory: t.account.fleetOf()}
 	resp.Body = body
-	if req.URL.Query().Get("watch") == "" {
-		if !aside && body.page == nil {
-			t.share(body)
-		}
-		return resp, nil
-	}
-	body.slow = newOverdue(m.what, body.ReadCloser, tell) // the context of a watch does not end
-	if resp.StatusCode == http.StatusOK {
-		events := newEventBody(req, body, t.paces)
-		body.slow.goesOn = events.pace.large
-		resp.Body = events
-	} else {
-		body.slow.start()
+	switch {
+	case req.URL.Query().Get("watch") != "":
+		t.watch(req, resp, body)
+	case !aside && body.page == nil:
+		t.share(body)
 	}
 	return resp, nil
 }
 
+// watch bounds the events of a watch, or its refusal, also in time: the context of a watch has no deadline.
+func (t metered) watch(req *http.Request, resp *http.Response, body *meteredBody) {
+	body.slow = newOverdue(body.meter.what, body.ReadCloser, func(e *TooLargeError) {
+		if req.Context().Err() == nil { // otherwise nobody reads it, which is not the spoke's fault
+			body.tell(e)
+		}
+	})
+	if resp.StatusCode != http.StatusOK {
+		body.slow.start()
+		return
+	}
+	events := newEventBody(req, body, t.paces, t.account)
+	body.slow.goesOn = events.pace.large
+	resp.Body = events
+}
+
 // share bounds a single answer together with others.
 func (t metered) share(body *meteredBody) {
-	body.together, body.caller = t.together, t.caller
+	body.together, body.charge, body.caller = t.together, t.account.charge(), t.caller
 	if t.paces != nil && t.caller != nil {
 		body.turn = &t.paces.turn
 	}
@@ -300,10 +319,13 @@ type meteredBody struct {
 	meter *meter
 	// page is the page of a list in the body, or nil.
 	page *inflow
-	// together bounds it with the others; held is its part. request is the context of the request.
+	// together bounds it with the others; held is its part, and charge counts it. request is the context of the request.
 	together *together
 	held     partOf
+	charge   *Charge
 	request  context.Context
+	// memory is that in which large answers are decoded; it may be nil.
+	memory *fleetMemory
 	// turn lets one large answer or event of the spoke be decoded at a time, an answer until the context caller ends. It is nil
 	// for others.
 	turn    *together
@@ -347,10 +369,10 @@ func (b *meteredBody) read(p []byte) (int, error) {
 		if err := b.together.take(b.request, &b.held, int64(kept)); err != nil {
 			return 0, err
 		}
+		b.charge.Set(b.meter.decoded)
 	}
 	if b.turn != nil && errors.Is(err, io.EOF) && b.meter.large() {
-		context.AfterFunc(b.caller, func() { b.turn.end(&b.decoded) })
-		if err := b.turn.take(b.request, &b.decoded, maxSmall+1); err != nil {
+		if err := b.decode(); err != nil {
 			return 0, err
 		}
 	}
@@ -359,11 +381,27 @@ func (b *meteredBody) read(p []byte) (int, error) {
 			b.over = busy
 			return 0, busy
 		}
-		if errors.Is(err, io.EOF) {
-			b.page.share.arrived(b.request)
+		if errors.Is(err, io.EOF) && b.meter.largeEvent() {
+			if busy := b.page.share.arrived(b.request, b.memory, b.meter.cost()); busy != nil {
+				b.over = busy
+				return 0, busy
+			}
 		}
 	}
 	return kept, b.slow.why(err)
+}
+
+// decode waits for the turn to decode a large answer, which ends with the context of the caller.
+func (b *meteredBody) decode() error {
+	context.AfterFunc(b.caller, func() { b.turn.end(&b.decoded) })
+	if err := b.turn.take(b.request, &b.decoded, maxSmall+1); err != nil {
+		return err
+	}
+	d, err := b.memory.decode(b.request, b.meter.cost())
+	if err == nil {
+		context.AfterFunc(b.caller, d.end)
+	}
+	return err
 }
 
 // Close implements io.Closer.
@@ -371,6 +409,7 @@ func (b *meteredBody) Close() error {
 	b.closing.Do(func() {
 		b.slow.stop()
 		b.together.end(&b.held)
+		b.charge.Close()
 	})
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
@@ -388,16 +427,21 @@ func (b *meteredBody) end(excess *TooLargeError) error {
 type eventBody struct {
 	*meteredBody
 	pace *eventPace
-	// large means that a large event has ended since the last read.
-	large bool
+	// large means that a large event has ended since the last read, and cost is that of the largest. decoding is its memory.
+	large    bool
+	cost     int64
+	decoding atomic.Pointer[decoding]
+	// largest is the size of the largest event, in bytes. client-go keeps buffers of this size until the watch ends.
+	largest int64
 	// next is when the next read may begin. ctx ends when the body is closed.
 	next  time.Time
 	ctx   context.Context
 	close context.CancelFunc
 }
 
-func newEventBody(req *http.Request, body *meteredBody, ps *paces) *eventBody {
+func newEventBody(req *http.Request, body *meteredBody, ps *paces, account *account) *eventBody {
 	b := &eventBody{meteredBody: body, pace: ps.of(req.URL.Path)}
+	b.charge = account.charge()
 	if ps != nil {
 		b.turn = &ps.turn
 	}
@@ -414,7 +458,8 @@ func (b *eventBody) read(p []byte) (int, error) {
 	}
 	if b.large { // it is decoded, or would not be read further
 		b.turn.release(&b.held)
-		b.large = false
+		b.decoding.Swap(nil).end()
+		b.large, b.cost = false, 0
 	}
 	if err := pause(b.ctx, b.next); err != nil {
 		return 0, b.slow.why(err)
@@ -425,12 +470,18 @@ func (b *eventBody) read(p []byte) (int, error) {
 	if excess != nil {
 		return 0, b.end(excess)
 	}
+	if b.largest > largeEvent {
+		b.charge.Set(2 * b.largest)
+	}
 	b.next = b.pace.read(time.Now(), events, int64(n), values)
 	if events > 0 {
 		b.slow.stop()
 	}
 	if b.large {
 		b.turn.await(b.ctx, &b.held, eventTime)
+		if d, err := b.memory.decode(b.ctx, b.cost); err == nil { // otherwise the watch has ended
+			b.decoding.Store(d)
+		}
 	}
 	if b.meter.depth > 0 {
 		b.slow.start()
@@ -450,9 +501,12 @@ func (b *eventBody) add(p []byte) (kept int, events, values int64, excess *TooLa
 		kept += move(p, kept, at, at+has)
 		at += used
 		values += b.meter.values - before
+		b.largest = max(b.largest, b.meter.decoded)
 		if ended {
 			events++
-			b.large = b.large || b.meter.decoded > largeEvent
+			if b.meter.largeEvent() {
+				b.large, b.cost = true, max(b.cost, b.meter.cost())
+			}
 			b.meter.next()
 		}
 	}
@@ -464,6 +518,8 @@ func (b *eventBody) Close() error {
 	b.close()
 	b.slow.stop()
 	b.turn.end(&b.held)
+	b.decoding.Swap(nil).end()
+	b.charge.Close()
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }
 

@@ -517,6 +517,36 @@ func TestOverdueBeginsAnew(t *testing.T) {
 	}
 }
 
+// An event that nobody reads any more, because the session has ended, does not end the next session.
+func TestOverdueEndsWithTheSession(t *testing.T) {
+	for _, over := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			told := false
+			next := metered{tell: func(*TooLargeError) { told = true }, next: roundTrip(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"type":`))}, nil
+			})}
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			resp, err := next.RoundTrip(get(ctx, t, "https://spoke/api/v1/namespaces?watch=true"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := resp.Body.Read(make([]byte, 100)); err != nil {
+				t.Fatal(err)
+			}
+			if over {
+				end()
+			}
+			time.Sleep(eventTime) //nolint:forbidigo // of the bubble's clock
+			synctest.Wait()
+			if told == over {
+				t.Errorf("the session has ended: %v; the event ends it: %v", over, told)
+			}
+			_ = resp.Body.Close()
+		})
+	}
+}
+
 // A page gets its share of the memory for all pages while others need the rest; a slow page delays no other.
 func TestShares(t *testing.T) {
 	b := &pageBudget{most: 1000}

@@ -53,6 +53,8 @@ type Options struct {
 	Intervals interval.Scale
 	// Limits bound the memory that a spoke can use in the manager.
 	Limits Limits
+	// Memory bounds what all spokes together keep in memory, in bytes; 0 means no bound.
+	Memory int64
 	// Wrap wraps every transport to a spoke; it may be nil.
 	Wrap transport.WrapperFunc
 	// Log is the logger.
@@ -90,7 +92,13 @@ type Spoke struct {
 
 	allow   kubeconfig.Allowance
 	patient func(context.Context) (context.Context, context.CancelFunc)
+	// memory counts what is kept of the spoke's answers; it may be nil.
+	memory *account
 }
+
+// Charge returns a new Charge for what the caller keeps of the spoke's answers. Close it when nothing of them is kept any
+// more.
+func (s *Spoke) Charge() *Charge { return s.memory.charge() }
 
 // Provider is the multicluster.Provider of registered spokes. Each spoke has its own goroutine, rooted in the
 // manager's context. No call waits for a spoke.
@@ -102,7 +110,9 @@ type Provider struct {
 	base    context.Context
 	// pages bounds the lists of all spokes together.
 	pages *pageBudget
-	aware multicluster.Aware
+	// memory bounds what all spokes keep together.
+	memory *fleetMemory
+	aware  multicluster.Aware
 	// ready counts the controllers that have not started yet.
 	ready sync.WaitGroup
 
@@ -153,7 +163,7 @@ var _ multicluster.Provider = &Provider{}
 // NewProvider returns a Provider without spokes.
 func NewProvider(o Options) *Provider {
 	return &Provider{
-		pages: &pageBudget{most: fleetPages}, opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, members: newMembers(),
+		pages: &pageBudget{most: fleetPages}, memory: newFleetMemory(o.Memory), opts: o, log: o.Log, started: make(chan struct{}), entries: map[string]*entry{}, members: newMembers(),
 		leaving: map[string]*departure{}, answering: map[string]bool{},
 	}
 }
@@ -413,7 +423,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
 		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(leanReader{s.cluster.GetAPIReader()}, clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
-		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock,
+		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock, memory: c.account,
 	}
 	p.mu.Unlock()
 

@@ -30,6 +30,8 @@ type share struct {
 	outer *share
 	turn  *together
 	part  partOf
+	// decoding is the memory in which it is decoded.
+	decoding *decoding
 	// held is guarded by the budget's lock.
 	held int64
 }
@@ -67,11 +69,20 @@ func (s *share) take(n int64) error {
 // the session (pageStuck).
 const pageTurn = pageStuck / 3
 
-// arrived waits until no other page or event of the spoke is being decoded, if the page is large.
-func (s *share) arrived(ctx context.Context) {
-	if s != nil && s.held > largeEvent {
-		s.turn.await(ctx, &s.part, pageTurn)
+// arrived waits until no other large page or event of the spoke is being decoded, and until there is memory for it. It
+// returns errBusy if that takes too long.
+func (s *share) arrived(ctx context.Context, memory *fleetMemory, cost int64) error {
+	if s == nil {
+		return nil
 	}
+	s.turn.await(ctx, &s.part, pageTurn)
+	ctx, cancel := context.WithTimeout(ctx, pageTurn)
+	defer cancel()
+	var err error
+	if s.decoding, err = memory.decode(ctx, cost); err != nil {
+		return errBusy
+	}
+	return nil
 }
 
 // end returns all bytes.
@@ -80,6 +91,7 @@ func (s *share) end() {
 		return
 	}
 	s.turn.end(&s.part)
+	s.decoding.end()
 	s.outer.end()
 	b := s.of
 	b.mu.Lock()

@@ -56,6 +56,7 @@ type observer struct {
 	// limits bound the answers. tooLarge is called for an answer above them; it may be nil.
 	limits   Limits
 	together *together
+	account  *account
 	paces    *paces
 	tooLarge func(*TooLargeError)
 	// clock is what is known of the spoke's clock; it may be nil.
@@ -80,7 +81,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
-	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, paces: o.paces, caller: req.Context(), tell: o.tooLarge}, aside, o.apart)
+	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, account: o.account, paces: o.paces, caller: req.Context(), tell: o.tooLarge}, aside, o.apart)
 	if !probe { // a read of the identity has the context of the write that waits for it
 		queue.Ended(req.Context(), began, resp, err)
 	}

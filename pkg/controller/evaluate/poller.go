@@ -179,15 +179,9 @@ func (p *Poller) askAll(ctx context.Context, t *task, s *spokeState) time.Durati
 	delay := p.Interval
 	s.retain(t.cluster.Chosen())
 	for _, e := range t.cluster.Chosen() {
-		c, problem := p.client(t, e)
-		answer := counted(func() answer {
-			return s.ask(ctx, t, e, c, evaluation.Marked(*t.cluster, p.Render.ClusterLabel), problem)
-		})
+		answer := p.ask(ctx, t, s, e)
 		if ctx.Err() != nil {
 			return 0
-		}
-		if answer.err == nil {
-			answer.compared = s.compare(t, e, answer.rules)
 		}
 		delay = min(delay, p.keep(t, s, e, answer))
 	}
@@ -198,6 +192,20 @@ func (p *Poller) askAll(ctx context.Context, t *task, s *spokeState) time.Durati
 		p.tell(t, s)
 	}
 	return wait.Jitter(delay*19/20, 0.1)
+}
+
+// ask queries an evaluator, and compares the rules in its answer.
+func (p *Poller) ask(ctx context.Context, t *task, s *spokeState, e *rule.Evaluator) answer {
+	kept := t.spoke.Charge()
+	defer kept.Close()
+	c, problem := p.client(t, e)
+	out := counted(func() answer {
+		return s.ask(ctx, t, e, c, evaluation.Marked(*t.cluster, p.Render.ClusterLabel), problem, kept)
+	})
+	if out.err == nil && ctx.Err() == nil {
+		out.compared = s.compare(t, e, out.rules)
+	}
+	return out
 }
 
 // task collects the input of a poll; nil if the spoke is gone.

@@ -142,8 +142,8 @@ type comparison struct {
 // maxAnswer bounds the rules of this hub in an answer, in bytes of memory. 10,000 usual ones take half of it.
 const maxAnswer = 48 << 20
 
-// ask polls one evaluator for the loaded rules of this hub.
-func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *evaluator.Client, match string, problem error) answer {
+// ask polls one evaluator for the loaded rules of this hub. It charges their size to kept.
+func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *evaluator.Client, match string, problem error, kept *spoke.Charge) answer {
 	if problem != nil {
 		return answer{err: problem}
 	}
@@ -165,8 +165,10 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 		}
 		if held += r.Size(); held > maxAnswer {
 			clear(out.rules)
+			kept.Set(0)
 			return
 		}
+		kept.Set(int64(held))
 		out.rules[o.UID] = r
 	})
 	if err == nil && held > maxAnswer {

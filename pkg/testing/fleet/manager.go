@@ -35,6 +35,8 @@ type ManagerOptions struct {
 	Pod string
 	// Args are further flags.
 	Args []string
+	// Env are further environment variables, as NAME=value.
+	Env []string
 	// Dir is the existing folder for its kubeconfig and its log.
 	Dir string
 }
@@ -92,7 +94,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 	// The process outlives ctx, which bounds only the start.
 	m.process, err = controlplane.StartProcess(context.WithoutCancel(ctx), controlplane.ProcessOptions{
 		Name: "manager", Path: o.Path, Args: args, LogPath: m.LogPath, Usage: &f.Usage,
-		Env: []string{"GORACE=halt_on_error=1 atexit_sleep_ms=50", "POD_UID=" + o.Pod},
+		Env: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=50", "POD_UID=" + o.Pod}, o.Env...),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the manager ('make build' makes it): %w", err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -145,6 +146,38 @@ func Million(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(out, "]}")
 }
 
+// Full is a list of this many objects of a kind with this many bytes of labels each, all different, in pages of the requested
+// size. Nobody has alerts for them.
+func Full(apiVersion, kind string, objects, labels int) Lie {
+	return func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		from, _ := strconv.Atoi(query.Get("continue"))
+		limit, _ := strconv.Atoi(query.Get("limit"))
+		to := min(objects, from+max(1, limit))
+		next := ""
+		if to < objects {
+			next = strconv.Itoa(to)
+		}
+		head(w, http.StatusOK)
+		out := bounded(w, r)
+		_, _ = fmt.Fprintf(out, `{"kind":"%sList","apiVersion":"%s","metadata":{"resourceVersion":"1","continue":"%s"},"items":[`, kind, apiVersion, next)
+		for i := from; i < to; i++ {
+			if i > from {
+				_, _ = io.WriteString(out, ",")
+			}
+			_, _ = fmt.Fprintf(out, `{"kind":"%s","apiVersion":"%s","metadata":{"name":"o-%d","namespace":"default","uid":"u-%d","resourceVersion":"1","annotations":{"rulefleet.io/alerts":"disabled"},"labels":{`,
+				kind, apiVersion, i, i)
+			for at := 0; at < labels; at += block / 256 {
+				_, _ = fmt.Fprintf(out, `"%s%d-%d":"",`, strings.Repeat("k", block/256-16), i, at)
+			}
+			if _, err := io.WriteString(out, `"a":"b"}}}`); err != nil {
+				return
+			}
+		}
+		_, _ = io.WriteString(out, "]}")
+	}
+}
+
 // GiantEvent is a watch whose first event has 1 GiB.
 func GiantEvent(w http.ResponseWriter, r *http.Request) {
 	head(w, http.StatusOK)
@@ -183,17 +216,18 @@ func Flood(perSecond, size int) Lie {
 	}
 }
 
-// LongVersions is a watch whose events are deletions of objects that nobody knows, with versions of almost 4 MiB.
+// LongVersions is a watch whose events are deletions of objects that nobody knows, with versions of almost 4 MiB, or of
+// almost 2 MiB if they are PrometheusRules.
 func LongVersions(w http.ResponseWriter, r *http.Request) {
 	head(w, http.StatusOK)
 	out := bounded(w, r)
 	for i := 0; ; i++ {
-		kind := `"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"`
+		kind, size := `"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"`, int64(4<<20)
 		if strings.HasSuffix(r.URL.Path, "/prometheusrules") {
-			kind = `"kind":"PrometheusRule","apiVersion":"monitoring.coreos.com/v1"`
+			kind, size = `"kind":"PrometheusRule","apiVersion":"monitoring.coreos.com/v1"`, 2<<20
 		}
 		_, _ = fmt.Fprintf(out, `{"type":"DELETED","object":{%s,"metadata":{"name":"a-%d","namespace":"default","uid":"a","resourceVersion":"`, kind, i)
-		repeat(out, "1", 4<<20-block)
+		repeat(out, "1", size-block)
 		if _, err := io.WriteString(out, `"}}}`+"\n"); err != nil || flush(w) != nil {
 			return
 		}

@@ -1,0 +1,203 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// If the spokes keep too much together, the session of the one that keeps the most ends, and no other.
+func TestFleetMemory(t *testing.T) {
+	const unit = 1 << 20
+	f, told := newFleetMemory(100*unit), []string(nil)
+	open := func(name string) *account {
+		return f.account(func(e *TooLargeError) {
+			told = append(told, name)
+			if e.Bound != f.most || e.Value <= f.most || e.Flag != fleetFlag {
+				t.Errorf("%s is told %+v", name, e)
+			}
+		})
+	}
+	expect := func(what string, total int64, names ...string) {
+		t.Helper()
+		if !slices.Equal(told, names) || f.total != total*unit {
+			t.Errorf("%s: %v were told, and %d MiB count; want %v and %d", what, told, f.total/unit, names, total)
+		}
+		told = nil
+	}
+	a, b, c := open("a"), open("b"), open("c")
+	caches, answer := a.charge(), a.charge()
+	caches.Set(30 * unit)
+	answer.Set(10 * unit)
+	of := b.charge()
+	of.Set(39 * unit)
+	expect("within the bound", 79)
+	of.Set(39*unit + chargeStep - 1)
+	expect("a small change", 79)
+	other := c.charge()
+	other.Set(25 * unit)
+	expect("too much", 64, "a")
+	caches.Set(35 * unit)
+	expect("the session ends", 64)
+	a.begin()
+	expect("it begins again, with what is still kept", 64, "a")
+	caches.Close()
+	caches.Set(30 * unit) // of an informer that has not stopped yet
+	a.begin()
+	expect("it begins again", 74)
+	answer.Close()
+	answer.Close()
+	expect("an answer was read", 64)
+	b.close()
+	of.Set(20 * unit)
+	expect("a connection was closed", 25)
+	other.Set(101 * unit)
+	expect("one alone is too large", 0, "c")
+
+	unbounded := newFleetMemory(0).account(func(e *TooLargeError) { t.Errorf("without a bound: %v", e) })
+	unbounded.charge().Set(1 << 50)
+	var none *account
+	none.begin()
+	none.charge().Set(1 << 50)
+	none.charge().Close()
+	none.close()
+}
+
+// Large answers of all spokes are decoded in turn. None waits forever for one that was forgotten.
+func TestDecodingTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleetMemory(0)
+		decode := func(ctx context.Context, cost int64) <-chan *decoding {
+			out := make(chan *decoding, 1)
+			go func() {
+				d, err := f.decode(ctx, cost)
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				out <- d
+			}()
+			synctest.Wait()
+			return out
+		}
+		first := <-decode(t.Context(), 10*fleetDecoding)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone, second, third := decode(ctx, 1), decode(t.Context(), fleetDecoding), decode(t.Context(), 1)
+		if len(gone)+len(second)+len(third) > 0 {
+			t.Error("another one does not wait")
+		}
+		cancel()
+		if d := <-gone; d != nil {
+			t.Error("it has memory without a reader")
+		}
+		first.end()
+		first.end()
+		began := time.Now()
+		(<-second).end()
+		if time.Since(began) != 0 {
+			t.Error("the second waited for longer")
+		}
+		<-third
+		forgotten := <-decode(t.Context(), fleetDecoding)
+		if took := time.Since(began); took != decodingTime {
+			t.Errorf("the last waited for %v", took)
+		}
+		forgotten.end()
+	})
+}
+
+// Answers and events are charged to their spoke while they are kept, and decoded in turn with those of other spokes: also
+// events that are dense, but not long.
+func TestAnswersAreCharged(t *testing.T) {
+	text := `{"a":"` + strings.Repeat("x", largeEvent) + `"}`
+	dense := `{"a":[` + strings.Repeat("0,", largeEventValues) + `0]}`
+	for name, tc := range map[string]struct {
+		path, body string
+		kept       int64 // while it is read
+		waits      bool
+	}{
+		"a small answer": {path: "/api/v1/namespaces/a", body: `{}`},
+		"a large answer": {path: "/api/v1/namespaces/a", body: text, kept: int64(len(text)), waits: true},
+		"a small event":  {path: "/api/v1/namespaces?watch=true", body: `{}`},
+		"a large event":  {path: "/api/v1/namespaces?watch=true", body: text, kept: 2 * int64(len(text)), waits: true},
+		"a dense event":  {path: "/api/v1/namespaces?watch=true", body: dense, waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleetMemory(1 << 30)
+				a := f.account(nil)
+				caller, used := context.WithCancel(t.Context())
+				defer used()
+				next := metered{account: a, paces: &paces{}, caller: caller, next: roundTrip(func(*http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(tc.body))}, nil
+				})}
+				another, err := f.decode(t.Context(), fleetDecoding)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := next.RoundTrip(get(t.Context(), t, "https://spoke"+tc.path))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = resp.Body.Close() }()
+				read := make(chan error, 1)
+				go func() {
+					_, err := io.Copy(io.Discard, resp.Body)
+					read <- err
+				}()
+				synctest.Wait()
+				if waits := len(read) == 0; waits != tc.waits {
+					t.Errorf("it waits: %v", waits)
+				}
+				if f.total > tc.kept || tc.kept-f.total > 3*chargeStep {
+					t.Errorf("%d bytes are charged, want %d", f.total, tc.kept)
+				}
+				another.end()
+				if err := <-read; err != nil {
+					t.Error(err)
+				}
+				_ = resp.Body.Close()
+				if f.total != 0 {
+					t.Errorf("%d bytes stay charged", f.total)
+				}
+				used()
+				synctest.Wait()
+				if !f.decoding.TryAcquire(fleetDecoding) {
+					t.Error("memory for decoding is lost")
+				}
+			})
+		})
+	}
+}
+
+// A page for which there is no memory in time is requested with fewer objects.
+func TestPagesWaitForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, budget := newFleetMemory(0), &pageBudget{most: 1 << 20}
+		arrived := func() error {
+			page := budget.join()
+			defer page.end()
+			page.turn = &together{}
+			return page.arrived(t.Context(), f, fleetDecoding)
+		}
+		for range 2 {
+			if err := arrived(); err != nil {
+				t.Errorf("there is memory: %v", err)
+			}
+		}
+		another, err := f.decode(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		another.timer.Stop() // one after the other
+		if err := arrived(); !errors.Is(err, errBusy) {
+			t.Errorf("the error is %v", err)
+		}
+		another.end()
+	})
+}
