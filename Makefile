@@ -46,10 +46,12 @@ plugin: ## Build the kubectl plugin into bin/kubectl-rulefleet.
 # The image of the manager and its base image. Dockerfile describes both.
 IMAGE ?= ghcr.io/rulefleet/manager:$(VERSION)
 BASE ?= scratch
+# The architecture of the image; empty means that of the system that Docker runs on.
+ARCH ?=
 
 .PHONY: image
-image: ## Build the image IMAGE (ghcr.io/rulefleet/manager:VERSION) from a program built here, on BASE (scratch).
-	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE)
+image: ## Build the image IMAGE (ghcr.io/rulefleet/manager:VERSION) from a program built here, on BASE (scratch), for ARCH (this machine's).
+	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE) $(ARCH)
 
 .PHONY: sbom
 sbom: build $(TOOLS)/sbom ## List the modules in bin/rulefleet-manager and their licences as CycloneDX: bin/rulefleet-manager.cdx.json.

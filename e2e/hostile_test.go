@@ -32,7 +32,9 @@ import (
 
 const (
 	// hostileMemory is by how much the manager may grow because of one spoke, in bytes.
-	hostileMemory = 150 << 20
+	hostileMemory = 150_000_000
+	// hostileTold is how often a lie that ends the session may be told in a row.
+	hostileTold = 20
 	// hostileShown is how soon it shows what is wrong, and hostileOver how soon the spoke is served again.
 	hostileShown, hostileOver = 30 * time.Second, time.Minute
 )
@@ -82,8 +84,8 @@ func hostileRows() []hostileRow {
 		{name: "review, endless", about: spokelies.Path("/selfsubjectrulesreviews"), lie: gzipped(endless)},
 		{name: "Deployments, endless, gzipped", about: listed("deployments"), lie: spokelies.TooOld(gzipped(endless)), short: true},
 		{name: "Deployments, a million", about: listed("deployments"), lie: spokelies.TooOld(gzipped(spokelies.Million)), short: true},
-		{name: "Deployments, a million deep", about: listed("deployments"), lie: spokelies.TooOld(spokelies.Deep)},
-		{name: "Deployments, in drips", about: listed("deployments"), lie: spokelies.TooOld(spokelies.Drip), shown: slowReasons},
+		{name: "Deployments, a million deep", about: listed("deployments"), lie: spokelies.TooOld(spokelies.Deep), short: true},
+		{name: "Deployments, in drips", about: listed("deployments"), lie: spokelies.TooOld(spokelies.Drip), shown: slowReasons, short: true},
 		{name: "Deployments, a valid prefix", about: listed("deployments"), lie: spokelies.TooOld(spokelies.Prefix(10 * time.Millisecond)), shown: slowReasons},
 		{name: "namespaces, endless", about: listed("namespaces"), lie: spokelies.TooOld(endless)},
 		{name: "PrometheusRules, endless, gzipped", about: listed("prometheusrules"), lie: spokelies.TooOld(gzipped(endless))},
@@ -105,11 +107,11 @@ func hostileRows() []hostileRow {
 		{name: "an update, empty objects", about: spokelies.Write(http.MethodPut, "prometheusrules"), lie: spokelies.Dense(`{"spec":{"groups":[{"rules":[`), cause: updateRule},
 		{name: "metrics, endless, gzipped", about: spokelies.Behind("/api/v1/query"), lie: gzipped(endless), evaluator: true, silent: true},
 		{name: "metrics, a million deep", about: spokelies.Behind("/api/v1/query"), lie: spokelies.Deep, evaluator: true, silent: true},
-		{name: "Prometheus, endless, gzipped", about: rulesAPI, lie: gzipped(rules), evaluator: true},
+		{name: "Prometheus, endless, gzipped", about: rulesAPI, lie: gzipped(rules), evaluator: true, short: true},
 		{name: "Prometheus, endless text", about: rulesAPI, lie: endless, evaluator: true},
 		{name: "Prometheus, a million deep", about: rulesAPI, lie: spokelies.Deep, evaluator: true},
 		{name: "Prometheus, empty objects", about: rulesAPI, lie: spokelies.Dense(`{"status":"success","data":{"groups":[`), evaluator: true},
-		{name: "Prometheus, in drips", about: rulesAPI, lie: spokelies.Drip, shown: []string{v1alpha1.ReasonEvaluatorUnreachable}, evaluator: true},
+		{name: "Prometheus, in drips", about: rulesAPI, lie: spokelies.Drip, shown: []string{v1alpha1.ReasonEvaluatorUnreachable}, evaluator: true, short: true},
 	}
 }
 
@@ -262,13 +264,28 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	h.proxy.Sever()
 	over := time.Now()
 	within(t, hostileOver, "the spoke is served again", func(ctx context.Context) error {
-		_, err := h.shows(ctx, condition, metav1.ConditionTrue)
+		c, err := h.shows(ctx, condition, metav1.ConditionTrue)
+		if err == nil && row.late != "" && strings.Contains(c.Message, row.late) {
+			err = errors.New(c.Message)
+		}
+		return err
+	})
+	ar := alertRule(fmt.Sprintf("recovers-%d", h.runs), "load", onNamed("hostile"))
+	must(t, h.fleet.Hub.Client.Create(t.Context(), ar))
+	within(t, hostileOver-time.Since(over), "a rule is written to it", func(ctx context.Context) error {
+		found, err := pushed(ctx, h.fleet.Spoke("hostile"), client.ObjectKeyFromObject(ar))
+		if err == nil && len(found) == 0 {
+			err = errors.New("it is not there")
+		}
 		return err
 	})
 	t.Logf("shown after %v as %s: %s; told %d times; RSS grew by %d MiB at most; p50 %v (before %v); served again after %v", shown.Round(time.Millisecond),
 		message.Reason, message.Message, liar.Told(), (peak-h.memory)>>20, p(50, took), h.p50, time.Since(over).Round(time.Millisecond))
 	if liar.Told() == 0 {
 		t.Error("the lie was never told")
+	}
+	if row.shown == nil && !row.evaluator && liar.Told() > hostileTold {
+		t.Errorf("the lie was told %d times: the manager does not wait before it tries again", liar.Told())
 	}
 	if grew := peak - h.memory; grew > hostileMemory {
 		t.Errorf("the manager grew by %d MiB", grew>>20)

@@ -244,7 +244,8 @@ const (
 	// time in that answer has passed, Rulefleet sends only probes (health checks).
 	ReasonThrottled = "Throttled"
 	// ReasonTooLarge is Connected=False: an answer of the spoke, or the number or size of its objects,
-	// exceeds a limit. The message gives the value and the limit. The rules in the spoke stay unchanged,
+	// exceeds a limit, or all spokes together use too much memory, and this one uses the most. The message
+	// gives the value and the limit. The rules in the spoke stay unchanged,
 	// and Rulefleet tries again with increasing delays of up to 20 seconds. On Evaluating=False, an answer of
 	// a Prometheus exceeds a limit.
 	ReasonTooLarge = "TooLarge"

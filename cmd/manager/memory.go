@@ -20,14 +20,15 @@ func leaveHeadroom() {
 	}
 }
 
-// spokesMemory returns how much memory all spokes may use together, in bytes: a third of Go's memory limit, or 0 without
-// one. The rest is for the hub's objects, and for what the garbage collector has not released yet.
+// spokesMemory returns how much memory all spokes may use together, in bytes: two fifths of Go's memory limit. It is 0 if
+// there is no limit. The rest is for the hub's objects, for answers that are being decoded, and for garbage that is not
+// collected yet.
 func spokesMemory() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {
 		return 0
 	}
-	return limit / 3
+	return limit / 5 * 2
 }
 
 const (

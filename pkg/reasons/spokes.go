@@ -77,11 +77,12 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, evaluating, ready},
 		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
 		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit." +
-			" Or an event of a watch did not arrive completely, and less than 1 KB/s of it arrived for 20 s. The message gives the value, the limit and, if" +
+			" Or an event of a watch did not arrive completely, and less than 1 KB/s of it arrived for 20 s. Or all spokes together use too much of" +
+			" the manager's memory, and this one uses the most. The message gives the value, the limit and, if" +
 			" there is one, the chart value that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
 			" again after at most 20 s. On Evaluating, an answer of the Prometheus exceeds a limit. Then rules are still written, but" +
 			" it is unknown whether they are evaluated.",
-		Remedy: "If the spoke really is that large, raise `spokeLimits` and `resources.limits.memory` ([limits](limits.md))." +
+		Remedy: "If the spoke really is that large, raise the chart value in the message and `resources.limits.memory` ([limits](limits.md))." +
 			" Otherwise find out what fills the cluster, or which server answers at the address in the kubeconfig." +
 			" On Evaluating, follow the message.",
 	},

@@ -285,7 +285,19 @@ func (c *connection) end(s *session) {
 func (c *connection) open(ctx context.Context) (*session, error) {
 	c.excess.begin()
 	c.account.begin()
-	if err := c.probe(asProbe(ctx)); err != nil {
+	opening, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer c.excess.during(cancel)()
+	s, err := c.opened(ctx, opening)
+	if excess := tooLarge(context.Cause(opening)); excess != nil && err != nil {
+		return nil, excess
+	}
+	return s, err
+}
+
+// opened is open. Its reads end with the context opening, and the session with ctx.
+func (c *connection) opened(ctx, opening context.Context) (*session, error) {
+	if err := c.probe(asProbe(opening)); err != nil {
 		return nil, err
 	}
 	guard := continuity.NewGuard(c.look, c.patient)
@@ -297,7 +309,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for PrometheusRules: %w", err)
 	}
-	if err := c.identify(asProbe(ctx), ""); err != nil {
+	if err := c.identify(asProbe(opening), ""); err != nil {
 		return nil, err
 	}
 	if err := c.p.admit(c.name, c.seen.Identity); err != nil {
@@ -308,8 +320,9 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	if c.handOver(ctx) {
 		return nil, errHandedOver
 	}
-	sctx, stop := context.WithCancel(ctx)
-	context.AfterFunc(sctx, c.reads.bounds.charge.Close)
+	sctx, cancel := context.WithCancel(ctx)
+	kept := c.reads.bounds.charge
+	stop := func() { cancel(); kept.Close() }
 	s := &session{ctx: sctx, cluster: cl, rules: rules, identity: c.seen.Identity, stop: stop, guard: guard, catalog: c.catalog()}
 	if err := c.syncProbed(s, c.sync); err != nil {
 		stop()
@@ -317,7 +330,7 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	}
 	// The evaluators must be known before the session is served: rules are pushed with the labels that they
 	// require.
-	c.discover(ctx, s)
+	c.discover(opening, s)
 	if err := c.prove(sctx); err != nil {
 		stop()
 		return nil, err
@@ -490,6 +503,20 @@ func (c *connection) listOne(ctx context.Context, cl cluster.Cluster, gvk schema
 
 // tend maintains a session until its context ends. An error means that the session must not be served any more.
 func (c *connection) tend(ctx context.Context, s *session) error {
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer c.excess.during(cancel)()
+	if err := c.tended(work, s); err != nil {
+		return err
+	}
+	if ctx.Err() == nil {
+		return c.excess.err()
+	}
+	return nil
+}
+
+// tended is tend. Its context also ends when the spoke sends or holds too much.
+func (c *connection) tended(ctx context.Context, s *session) error {
 	backoff := c.backoff()
 	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))
 	for c.await(ctx, delay) {

@@ -62,7 +62,7 @@ func (a *earlyWatch) open(ctx context.Context, version string, ended <-chan stru
 	if err != nil {
 		return // the watch that follows the list shows the error
 	}
-	b := newBacklog(version, w, a.keeps)
+	b := newBacklog(version, w, a.keeps, a.bounds.account().charge())
 	context.AfterFunc(ctx, b.Stop) // the reader may have ended
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,13 +107,15 @@ type backlog struct {
 	inner   watch.Interface
 	// keeps reports whether an event may wait beside others.
 	keeps func(e watch.Event, others amount) bool
-	out   chan watch.Event
-	done  chan struct{}
-	stop  sync.Once
+	// charge counts the events that wait.
+	charge *Charge
+	out    chan watch.Event
+	done   chan struct{}
+	stop   sync.Once
 }
 
-func newBacklog(version string, w watch.Interface, keeps func(watch.Event, amount) bool) *backlog {
-	b := &backlog{version: version, inner: w, keeps: keeps, out: make(chan watch.Event), done: make(chan struct{})}
+func newBacklog(version string, w watch.Interface, keeps func(watch.Event, amount) bool, charge *Charge) *backlog {
+	b := &backlog{version: version, inner: w, keeps: keeps, charge: charge, out: make(chan watch.Event), done: make(chan struct{})}
 	go b.run()
 	return b
 }
@@ -131,6 +133,7 @@ func (b *backlog) Stop() {
 
 func (b *backlog) run() {
 	defer close(b.out)
+	defer b.charge.Close()
 	w := waitingEvents{last: map[eventKey]*watch.Event{}}
 	for from := b.inner.ResultChan(); from != nil || w.first() != nil; {
 		var out chan<- watch.Event
@@ -150,8 +153,10 @@ func (b *backlog) run() {
 				return
 			}
 			w.add(e)
+			b.charge.Set(w.size.bytes)
 		case out <- next:
 			w.drop(w.events[0])
+			b.charge.Set(w.size.bytes)
 		case <-b.done:
 			drain(from)
 			return

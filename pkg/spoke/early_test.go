@@ -197,7 +197,7 @@ func newDone(fn func()) <-chan struct{} {
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch.NewFake()
-		b := newBacklog("5", w, (&earlyWatch{}).keeps)
+		b := newBacklog("5", w, (&earlyWatch{}).keeps, nil)
 		f := &forgetful{}
 		bookmark := func(version string) {
 			o := DeploymentMetadata()
@@ -228,7 +228,7 @@ func TestBacklog(t *testing.T) {
 
 		// Nobody reads it, and it ends with what it has.
 		w = watch.NewFake()
-		b = newBacklog("5", w, (&earlyWatch{}).keeps)
+		b = newBacklog("5", w, (&earlyWatch{}).keeps, nil)
 		w.Add(f.object(1, 6))
 		b.Stop()
 		b.Stop()
@@ -254,7 +254,7 @@ func TestBacklogIsBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, f := watch.NewFake(), &forgetful{}
 				a := &earlyWatch{bounds: &listBounds{holdings: &holdings{limits: tc.limits}}, trim: trimListed("hub")}
-				b := newBacklog("5", w, a.keeps)
+				b := newBacklog("5", w, a.keeps, nil)
 				for i := range tc.events {
 					for version := range 3 { // one object counts once
 						o := f.object(i, 3*i+version)

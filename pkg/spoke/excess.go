@@ -43,10 +43,11 @@ func (x *excess) err() error {
 	return x.found
 }
 
-// during makes tooMuch call end with each excess until over is called.
+// during makes tooMuch call end with an excess, in place of the function before, until over is called.
 func (x *excess) during(end func(error)) (over func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	before := x.end
 	x.end = end
 	if x.found != nil {
 		end(x.found)
@@ -54,24 +55,21 @@ func (x *excess) during(end func(error)) (over func()) {
 	return func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		x.end = nil
+		x.end = before
 	}
 }
 
-// tooMuch notes that the spoke sent or holds too much, which ends its session.
+// tooMuch notes that the spoke sent or holds too much, which ends its session. It does not block.
 func (c *connection) tooMuch(found *TooLargeError) {
 	x := &c.excess
 	x.mu.Lock()
-	first := x.found == nil
-	if first {
-		x.found, x.wary = found, true
-		if x.end != nil {
-			x.end(found)
-		}
+	defer x.mu.Unlock()
+	if x.found != nil {
+		return
 	}
-	x.mu.Unlock()
-	if first {
-		c.look()
+	x.found, x.wary = found, true
+	if x.end != nil {
+		x.end(found)
 	}
 }
 

@@ -293,6 +293,7 @@ func (c *connection) prune(ctx context.Context, identity string, told func(remov
 		return err
 	}
 	c.breaker.Close()
+	c.account.begin()
 	rules, err := monitoring.NewForConfigAndClient(c.cfg, c.http)
 	if err != nil {
 		return fmt.Errorf("creating a client for PrometheusRules: %w", err)

@@ -189,7 +189,7 @@ func tooLargeAdvice(e *TooLargeError) string {
 	case e.late:
 		todo = "check the network link, and which server or proxy answers at the address in the kubeconfig"
 	case e.Flag == fleetFlag:
-		todo = "find out which objects fill the cluster. If they belong there, raise resources.limits.memory"
+		todo = "find out which spokes have grown. If their objects belong there, raise resources.limits.memory"
 	case e.Flag != "":
 		todo = "find out which objects fill the cluster. If they belong there, raise the limit, and resources.limits.memory by three times as much"
 	}

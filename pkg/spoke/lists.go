@@ -51,6 +51,14 @@ func (b *listBounds) fits(r *reading, page runtime.Object) error {
 	return nil
 }
 
+// account returns the account of the spoke, or nil.
+func (b *listBounds) account() *account {
+	if b == nil || b.charge == nil {
+		return nil
+	}
+	return b.charge.of
+}
+
 // ended is called when a list has ended.
 func (b *listBounds) ended(r *reading) {
 	if b != nil {

@@ -10,26 +10,29 @@ import (
 )
 
 const (
-	// fleetDecoding bounds the memory in which large answers of all spokes are decoded, in bytes. One of the largest page
-	// takes all of it.
-	fleetDecoding = 192 << 20
-	// decodingTime is the longest time for which a decoded answer keeps its part. It takes less; the bound ends a wait for
-	// something that was forgotten.
-	decodingTime = 5 * time.Second
-	// chargeStep is by how much a charge has to change to be counted, in bytes, so that usual answers take no lock.
+	// smallDecoding and largeDecoding bound the memory in which answers of all spokes are decoded, in bytes: those that take
+	// up to largeCost, such as the pages of usual lists, and those that take more. A spoke with huge answers only delays
+	// others like it. The largest page takes all of largeDecoding.
+	smallDecoding, largeDecoding = 32 << 20, 128 << 20
+	largeCost                    = 8 << 20
+	// decodingTime is the longest time for which an answer keeps its part of this memory. Decoding takes less time. The bound
+	// returns a part that was never ended.
+	decodingTime = 30 * time.Second
+	// chargeStep is by how much a charge has to change to be counted, in bytes.
 	chargeStep = 64 << 10
-	// fleetFlag is where the bound of a fleetMemory comes from: it is a third of Go's memory limit, which is nine tenths of
-	// the container's.
-	fleetFlag = "three tenths of chart value resources.limits.memory"
+	// fleetFlag names the setting that raises the bound of a fleetMemory. The bound is two fifths of Go's memory limit,
+	// which is nine tenths of the container's.
+	fleetFlag = "36 % of chart value resources.limits.memory"
 )
 
 // fleetMemory bounds the memory of all spokes together: each of them is within its own bounds, but several hostile ones
-// could exhaust the manager. If they keep more than the bound, the session of the spoke that keeps the most ends. Its memory
+// could exhaust the manager's memory. If they keep more than the bound, the session of the spoke that keeps the most ends. Its memory
 // no longer counts, because it is about to be released. Large answers are decoded in turn. A nil fleetMemory has no bounds.
 type fleetMemory struct {
 	// most bounds what is kept, in bytes; 0 means no bound.
-	most     int64
-	decoding *semaphore.Weighted
+	most int64
+	// small and large are the memory in which answers are decoded.
+	small, large *semaphore.Weighted
 
 	mu sync.Mutex
 	// accounts are those that count, and total is their sum.
@@ -41,11 +44,11 @@ type fleetMemory struct {
 // A nil account is not counted.
 type account struct {
 	fleet *fleetMemory
-	// tell ends the session. It must not wait for anything.
+	// tell ends the session. It must not block: the caller may hold a lock.
 	tell func(*TooLargeError)
 
 	// The fleet's lock guards these. bytes is the sum of the charges. ending means that the session was ended, and closed
-	// that the connection is no longer used; neither counts.
+	// that the connection is no longer used. In both cases, the account does not count.
 	bytes          int64
 	ending, closed bool
 }
@@ -60,20 +63,12 @@ type Charge struct {
 
 // newFleetMemory returns the bounds of a process whose spokes may keep this many bytes together; 0 means no bound.
 func newFleetMemory(most int64) *fleetMemory {
-	return &fleetMemory{most: most, decoding: semaphore.NewWeighted(fleetDecoding), accounts: map[*account]bool{}}
+	return &fleetMemory{most: most, small: semaphore.NewWeighted(smallDecoding), large: semaphore.NewWeighted(largeDecoding), accounts: map[*account]bool{}}
 }
 
 // account returns a new account. Close it when the connection is no longer used.
 func (f *fleetMemory) account(tell func(*TooLargeError)) *account {
 	return &account{fleet: f, tell: tell}
-}
-
-// fleetOf returns the memory of all spokes, or nil.
-func (a *account) fleetOf() *fleetMemory {
-	if a == nil {
-		return nil
-	}
-	return a.fleet
 }
 
 // begin makes the account count when the next session begins.
@@ -122,7 +117,7 @@ func (f *fleetMemory) exceededLocked() (told []*account, excess *TooLargeError) 
 	if f.most <= 0 || f.total <= f.most {
 		return nil, nil
 	}
-	excess = &TooLargeError{What: "the spokes together use too much memory of the manager, and this one uses the most", Value: f.total, Bound: f.most, Unit: "bytes", Flag: fleetFlag}
+	excess = &TooLargeError{What: "all spokes together use too much of the manager's memory, and this one uses the most", Value: f.total, Bound: f.most, Unit: "bytes", Flag: fleetFlag}
 	for f.total > f.most {
 		var largest *account
 		for a := range f.accounts {
@@ -171,31 +166,20 @@ func (c *Charge) Close() {
 	})
 }
 
-// decode waits until there is memory for decoding an answer, in the order of the calls, or returns the error of ctx. End
-// the decoding when the answer was used.
-func (f *fleetMemory) decode(ctx context.Context, cost int64) (*decoding, error) {
-	if f == nil {
-		return nil, nil
+// decode waits until there is memory to decode an answer. Calls are served in order. If ctx ends first, it returns its
+// error. Call done when the answer is no longer needed; it may be called more than once.
+func (a *account) decode(ctx context.Context, cost int64) (done func(), err error) {
+	if a == nil {
+		return func() {}, nil
 	}
-	cost = min(cost, fleetDecoding)
-	if err := f.decoding.Acquire(ctx, cost); err != nil {
+	from, cost := a.fleet.small, max(cost, 1)
+	if cost > largeCost {
+		from, cost = a.fleet.large, min(cost, largeDecoding)
+	}
+	if err := from.Acquire(ctx, cost); err != nil {
 		return nil, err //nolint:wrapcheck // it is the context's
 	}
-	d := &decoding{release: sync.OnceFunc(func() { f.decoding.Release(cost) })}
-	d.timer = time.AfterFunc(decodingTime, d.release)
-	return d, nil
-}
-
-// decoding is an answer that is being decoded. A nil decoding has no memory.
-type decoding struct {
-	release func()
-	timer   *time.Timer
-}
-
-// end returns the memory. It may be called more than once.
-func (d *decoding) end() {
-	if d != nil {
-		d.timer.Stop()
-		d.release()
-	}
+	release := sync.OnceFunc(func() { from.Release(cost) })
+	forgotten := time.AfterFunc(decodingTime, release)
+	return func() { forgotten.Stop(); release() }, nil
 }

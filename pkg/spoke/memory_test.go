@@ -69,46 +69,59 @@ func TestFleetMemory(t *testing.T) {
 	none.close()
 }
 
-// Large answers of all spokes are decoded in turn. None waits forever for one that was forgotten.
+// Large answers of all spokes are decoded in turn, and usual ones beside them. None waits forever for one that was forgotten.
 func TestDecodingTakesTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleetMemory(0)
-		decode := func(ctx context.Context, cost int64) <-chan *decoding {
-			out := make(chan *decoding, 1)
-			go func() {
-				d, err := f.decode(ctx, cost)
-				if err != nil && ctx.Err() == nil {
-					t.Error(err)
+	for name, tc := range map[string]struct{ most, other int64 }{"usual": {largeCost, 10 * largeDecoding}, "large": {10 * largeDecoding, largeCost}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleetMemory(0)
+				a := f.account(nil)
+				decode := func(ctx context.Context, cost int64) <-chan func() {
+					out := make(chan func(), 1)
+					go func() {
+						done, err := a.decode(ctx, cost)
+						if err != nil && ctx.Err() == nil {
+							t.Error(err)
+						}
+						out <- done
+					}()
+					synctest.Wait()
+					return out
 				}
-				out <- d
-			}()
-			synctest.Wait()
-			return out
-		}
-		first := <-decode(t.Context(), 10*fleetDecoding)
-		ctx, cancel := context.WithCancel(t.Context())
-		gone, second, third := decode(ctx, 1), decode(t.Context(), fleetDecoding), decode(t.Context(), 1)
-		if len(gone)+len(second)+len(third) > 0 {
-			t.Error("another one does not wait")
-		}
-		cancel()
-		if d := <-gone; d != nil {
-			t.Error("it has memory without a reader")
-		}
-		first.end()
-		first.end()
-		began := time.Now()
-		(<-second).end()
-		if time.Since(began) != 0 {
-			t.Error("the second waited for longer")
-		}
-		<-third
-		forgotten := <-decode(t.Context(), fleetDecoding)
-		if took := time.Since(began); took != decodingTime {
-			t.Errorf("the last waited for %v", took)
-		}
-		forgotten.end()
-	})
+				var first []<-chan func()
+				for range max(1, smallDecoding/tc.most) {
+					first = append(first, decode(t.Context(), tc.most))
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				gone, second, third := decode(ctx, tc.most), decode(t.Context(), tc.most), decode(t.Context(), tc.most)
+				if len(gone)+len(second)+len(third) > 0 {
+					t.Error("another one does not wait")
+				}
+				(<-decode(t.Context(), tc.other))() // does not wait
+				cancel()
+				if done := <-gone; done != nil {
+					t.Error("it has memory without a reader")
+				}
+				done := <-first[0]
+				done()
+				done()
+				began := time.Now()
+				(<-second)()
+				if time.Since(began) != 0 {
+					t.Error("the second waited for longer")
+				}
+				for _, forgotten := range first[1:] {
+					<-forgotten
+				}
+				forgotten := <-third
+				(<-decode(t.Context(), tc.most))()
+				if took := time.Since(began); tc.most > largeCost && took != decodingTime {
+					t.Errorf("the last waited for %v", took)
+				}
+				forgotten()
+			})
+		})
+	}
 }
 
 // Answers and events are charged to their spoke while they are kept, and decoded in turn with those of other spokes: also
@@ -124,7 +137,7 @@ func TestAnswersAreCharged(t *testing.T) {
 		"a small answer": {path: "/api/v1/namespaces/a", body: `{}`},
 		"a large answer": {path: "/api/v1/namespaces/a", body: text, kept: int64(len(text)), waits: true},
 		"a small event":  {path: "/api/v1/namespaces?watch=true", body: `{}`},
-		"a large event":  {path: "/api/v1/namespaces?watch=true", body: text, kept: 2 * int64(len(text)), waits: true},
+		"a large event":  {path: "/api/v1/namespaces?watch=true", body: text, kept: eventBuffers * int64(len(text)), waits: true},
 		"a dense event":  {path: "/api/v1/namespaces?watch=true", body: dense, waits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,9 +149,13 @@ func TestAnswersAreCharged(t *testing.T) {
 				next := metered{account: a, paces: &paces{}, caller: caller, next: roundTrip(func(*http.Request) (*http.Response, error) {
 					return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(tc.body))}, nil
 				})}
-				another, err := f.decode(t.Context(), fleetDecoding)
-				if err != nil {
-					t.Fatal(err)
+				var others []func()
+				for range smallDecoding / largeCost {
+					done, err := a.decode(t.Context(), largeCost)
+					if err != nil {
+						t.Fatal(err)
+					}
+					others = append(others, done)
 				}
 				resp, err := next.RoundTrip(get(t.Context(), t, "https://spoke"+tc.path))
 				if err != nil {
@@ -154,12 +171,17 @@ func TestAnswersAreCharged(t *testing.T) {
 				if waits := len(read) == 0; waits != tc.waits {
 					t.Errorf("it waits: %v", waits)
 				}
-				if f.total > tc.kept || tc.kept-f.total > 3*chargeStep {
+				if f.total > tc.kept || tc.kept-f.total > eventBuffers*chargeStep {
 					t.Errorf("%d bytes are charged, want %d", f.total, tc.kept)
 				}
-				another.end()
+				for _, done := range others {
+					done()
+				}
 				if err := <-read; err != nil {
 					t.Error(err)
+				}
+				if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+					t.Errorf("client-go, which reads it to its end again, gets %d bytes, %v", n, err)
 				}
 				_ = resp.Body.Close()
 				if f.total != 0 {
@@ -167,7 +189,7 @@ func TestAnswersAreCharged(t *testing.T) {
 				}
 				used()
 				synctest.Wait()
-				if !f.decoding.TryAcquire(fleetDecoding) {
+				if !f.small.TryAcquire(smallDecoding) || !f.large.TryAcquire(largeDecoding) {
 					t.Error("memory for decoding is lost")
 				}
 			})
@@ -178,26 +200,25 @@ func TestAnswersAreCharged(t *testing.T) {
 // A page for which there is no memory in time is requested with fewer objects.
 func TestPagesWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, budget := newFleetMemory(0), &pageBudget{most: 1 << 20}
+		a, budget := newFleetMemory(0).account(nil), &pageBudget{most: 1 << 20}
 		arrived := func() error {
 			page := budget.join()
 			defer page.end()
 			page.turn = &together{}
-			return page.arrived(t.Context(), f, fleetDecoding)
+			return page.arrived(t.Context(), a, largeDecoding)
 		}
 		for range 2 {
 			if err := arrived(); err != nil {
 				t.Errorf("there is memory: %v", err)
 			}
 		}
-		another, err := f.decode(t.Context(), 1)
+		another, err := a.decode(t.Context(), largeDecoding)
 		if err != nil {
 			t.Fatal(err)
 		}
-		another.timer.Stop() // one after the other
 		if err := arrived(); !errors.Is(err, errBusy) {
 			t.Errorf("the error is %v", err)
 		}
-		another.end()
+		another()
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -190,7 +189,7 @@ func (m *meter) exceeded() *TooLargeError {
 // large reports whether an answer takes much memory while it is decoded.
 func (m *meter) large() bool { return m.decoded > largeAnswer || m.values > largeValues }
 
-// largeEvent is large for an event or a page, of which only a few are decoded at the same time.
+// largeEvent is like large, for an event or a page. Fewer of them are decoded at the same time, so the threshold is higher.
 func (m *meter) largeEvent() bool { return m.decoded > largeEvent || m.values > largeEventValues }
 
 // cost estimates the memory that an answer takes while it is decoded, in bytes: the answer, its texts in the objects, and
@@ -242,7 +241,7 @@ func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	if aside || tell == nil || req.Context().Value(spareKey{}) != nil || (req.Method != http.MethodGet && resp.StatusCode >= http.StatusBadRequest) {
 		tell = func(*TooLargeError) {} // only this request is affected
 	}
-	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell, request: req.Context(), memory: t.account.fleetOf()}
+	body := &meteredBody{ReadCloser: resp.Body, meter: m, page: pageOf(req), tell: tell, request: req.Context(), account: t.account}
 	resp.Body = body
 	switch {
 	case req.URL.Query().Get("watch") != "":
@@ -324,8 +323,10 @@ type meteredBody struct {
 	held     partOf
 	charge   *Charge
 	request  context.Context
-	// memory is that in which large answers are decoded; it may be nil.
-	memory *fleetMemory
+	// account bounds the decoding of large answers of all spokes; it may be nil.
+	account *account
+	// whole means that the body was read to its end. client-go then reads it again.
+	whole bool
 	// turn lets one large answer or event of the spoke be decoded at a time, an answer until the context caller ends. It is nil
 	// for others.
 	turn    *together
@@ -371,7 +372,9 @@ func (b *meteredBody) read(p []byte) (int, error) {
 		}
 		b.charge.Set(b.meter.decoded)
 	}
-	if b.turn != nil && errors.Is(err, io.EOF) && b.meter.large() {
+	last := errors.Is(err, io.EOF) && !b.whole
+	b.whole = b.whole || last
+	if b.turn != nil && last && b.meter.large() {
 		if err := b.decode(); err != nil {
 			return 0, err
 		}
@@ -381,8 +384,8 @@ func (b *meteredBody) read(p []byte) (int, error) {
 			b.over = busy
 			return 0, busy
 		}
-		if errors.Is(err, io.EOF) && b.meter.largeEvent() {
-			if busy := b.page.share.arrived(b.request, b.memory, b.meter.cost()); busy != nil {
+		if last && b.meter.largeEvent() {
+			if busy := b.page.share.arrived(b.request, b.account, b.meter.cost()); busy != nil {
 				b.over = busy
 				return 0, busy
 			}
@@ -397,9 +400,9 @@ func (b *meteredBody) decode() error {
 	if err := b.turn.take(b.request, &b.decoded, maxSmall+1); err != nil {
 		return err
 	}
-	d, err := b.memory.decode(b.request, b.meter.cost())
+	done, err := b.account.decode(b.request, b.meter.cost())
 	if err == nil {
-		context.AfterFunc(b.caller, d.end)
+		context.AfterFunc(b.caller, done)
 	}
 	return err
 }
@@ -427,17 +430,22 @@ func (b *meteredBody) end(excess *TooLargeError) error {
 type eventBody struct {
 	*meteredBody
 	pace *eventPace
-	// large means that a large event has ended since the last read, and cost is that of the largest. decoding is its memory.
-	large    bool
-	cost     int64
-	decoding atomic.Pointer[decoding]
-	// largest is the size of the largest event, in bytes. client-go keeps buffers of this size until the watch ends.
+	// large means that a large event has ended since the last read. cost is the highest cost of these events, and decoded
+	// returns the memory for it; nil for none.
+	large   bool
+	cost    int64
+	decoded func()
+	// largest is the size of the largest event, in bytes.
 	largest int64
 	// next is when the next read may begin. ctx ends when the body is closed.
 	next  time.Time
 	ctx   context.Context
 	close context.CancelFunc
 }
+
+// eventBuffers is how many times the size of the largest event client-go's buffers have until the watch ends: there are two
+// of them, and each doubles while it grows.
+const eventBuffers = 4
 
 func newEventBody(req *http.Request, body *meteredBody, ps *paces, account *account) *eventBody {
 	b := &eventBody{meteredBody: body, pace: ps.of(req.URL.Path)}
@@ -458,8 +466,10 @@ func (b *eventBody) read(p []byte) (int, error) {
 	}
 	if b.large { // it is decoded, or would not be read further
 		b.turn.release(&b.held)
-		b.decoding.Swap(nil).end()
-		b.large, b.cost = false, 0
+		if b.decoded != nil {
+			b.decoded()
+		}
+		b.large, b.cost, b.decoded = false, 0, nil
 	}
 	if err := pause(b.ctx, b.next); err != nil {
 		return 0, b.slow.why(err)
@@ -471,7 +481,7 @@ func (b *eventBody) read(p []byte) (int, error) {
 		return 0, b.end(excess)
 	}
 	if b.largest > largeEvent {
-		b.charge.Set(2 * b.largest)
+		b.charge.Set(eventBuffers * b.largest)
 	}
 	b.next = b.pace.read(time.Now(), events, int64(n), values)
 	if events > 0 {
@@ -479,8 +489,9 @@ func (b *eventBody) read(p []byte) (int, error) {
 	}
 	if b.large {
 		b.turn.await(b.ctx, &b.held, eventTime)
-		if d, err := b.memory.decode(b.ctx, b.cost); err == nil { // otherwise the watch has ended
-			b.decoding.Store(d)
+		if done, err := b.account.decode(b.ctx, b.cost); err == nil { // otherwise the watch has ended
+			b.decoded = done
+			context.AfterFunc(b.ctx, done)
 		}
 	}
 	if b.meter.depth > 0 {
@@ -518,7 +529,6 @@ func (b *eventBody) Close() error {
 	b.close()
 	b.slow.stop()
 	b.turn.end(&b.held)
-	b.decoding.Swap(nil).end()
 	b.charge.Close()
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body is transparent
 }

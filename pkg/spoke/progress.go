@@ -24,6 +24,8 @@ const (
 	stallWindow = 30 * time.Second
 	// leastBody is how many bytes of an answer must arrive within two stallWindows, however busy the link is.
 	leastBody = 100
+	// fastLink is the rate in bytes per second at which an answer arrives beside others.
+	fastLink = 32 << 10
 	// readTimeout bounds a single read while data arrive. Without data, requestTimeout applies.
 	readTimeout = 30 * time.Second
 	// paceBeat is the interval at which the received bytes are checked.
@@ -61,6 +63,18 @@ type pace struct {
 	samples []int64
 }
 
+// drips reports whether bytes arrived in several beats of the last window. The two parts of a TLS record may arrive in
+// two.
+func (p *pace) drips() bool {
+	beats := 0
+	for i := 1; i < len(p.samples); i++ {
+		if p.samples[i] > p.samples[i-1] {
+			beats++
+		}
+	}
+	return beats > 2
+}
+
 func newPace(window time.Duration, least int64) *pace {
 	return &pace{beats: int(window / paceBeat), least: least}
 }
@@ -78,10 +92,11 @@ func (p *pace) keeps(total int64) bool {
 
 // inflow tracks the answer to one request. The transport fills it in, and ends the request when the answer is
 // too slow: when less than leastRate arrives over the link for a window, or less than leastBody of the answer itself
-// for two stallWindows.
+// for two stallWindows. An evaluator's answer is also too slow if less than leastBody arrives within a window, in drips
+// or while the link is fast.
 //
 // The answer itself can't be compared with leastRate. It may be compressed, and at that rate an HTTP/2 frame
-// in two TLS records takes half a minute.
+// in two TLS records takes half a minute, in which nothing of it can be read.
 type inflow struct {
 	window time.Duration
 	// link counts the bytes received over the connections to the spoke.
@@ -131,13 +146,18 @@ func (i *inflow) watch(ctx context.Context) (watched context.Context, done conte
 	watched, cancel := context.WithCancelCause(ctx)
 	i.began.Store(true)
 	link := newPace(i.window, int64(leastRate*i.window/time.Second))
-	body := newPace(2*stallWindow, leastBody)
+	body, fast, recent := newPace(2*stallWindow, leastBody), newPace(i.window, fastLink*int64(i.window/time.Second)), newPace(i.window, leastBody)
 	alive := func() bool {
 		if i.begins > 0 && !i.answered.Load() {
 			return true
 		}
-		moves := body.keeps(i.body.Load())
-		return link.keeps(i.link.Load()) && (moves || i.single)
+		total, read := i.link.Load(), i.body.Load()
+		moves := body.keeps(read)
+		if i.begins > 0 {
+			quick, much := fast.keeps(total), recent.keeps(read)
+			moves = moves && (much || (!recent.drips() && !quick))
+		}
+		return link.keeps(total) && (moves || i.single)
 	}
 	alive()
 	var late <-chan time.Time

@@ -113,7 +113,9 @@ func TestInflow(t *testing.T) {
 		"an evaluator's answer, slowly":          {aside: true, rate: 1000, total: 120_000, ends: 2 * minute},
 		"an evaluator's answer that hangs":       {aside: true, total: 1, ends: askWindow, slow: true},
 		"an evaluator's answer in drips":         {aside: true, rate: 1, total: 600_000, ends: askWindow, slow: true},
-		"that beside events":                     {aside: true, rate: 1, total: 600_000, beside: 5000, ends: minute, slow: true},
+		"that beside events":                     {aside: true, rate: 1, total: 600_000, beside: 5000, ends: askWindow, slow: true},
+		"one that hangs beside a fast list":      {aside: true, total: 1, beside: 1 << 20, ends: askWindow, slow: true},
+		"one that hangs beside a slow list":      {aside: true, total: 1, beside: 2000, ends: minute, slow: true},
 		"a list in drips beside events":          {rate: 1, total: 600_000, beside: 5000, ends: minute, slow: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -96,8 +96,8 @@ type Spoke struct {
 	memory *account
 }
 
-// Charge returns a new Charge for what the caller keeps of the spoke's answers. Close it when nothing of them is kept any
-// more.
+// Charge returns a new Charge for what the caller keeps of the spoke's answers. Close it when the caller no longer
+// keeps anything of them.
 func (s *Spoke) Charge() *Charge { return s.memory.charge() }
 
 // Provider is the multicluster.Provider of registered spokes. Each spoke has its own goroutine, rooted in the

@@ -30,8 +30,8 @@ type share struct {
 	outer *share
 	turn  *together
 	part  partOf
-	// decoding is the memory in which it is decoded.
-	decoding *decoding
+	// decoded returns the memory in which it is decoded; nil for none.
+	decoded func()
 	// held is guarded by the budget's lock.
 	held int64
 }
@@ -71,7 +71,7 @@ const pageTurn = pageStuck / 3
 
 // arrived waits until no other large page or event of the spoke is being decoded, and until there is memory for it. It
 // returns errBusy if that takes too long.
-func (s *share) arrived(ctx context.Context, memory *fleetMemory, cost int64) error {
+func (s *share) arrived(ctx context.Context, of *account, cost int64) error {
 	if s == nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (s *share) arrived(ctx context.Context, memory *fleetMemory, cost int64) er
 	ctx, cancel := context.WithTimeout(ctx, pageTurn)
 	defer cancel()
 	var err error
-	if s.decoding, err = memory.decode(ctx, cost); err != nil {
+	if s.decoded, err = of.decode(ctx, cost); err != nil {
 		return errBusy
 	}
 	return nil
@@ -91,7 +91,9 @@ func (s *share) end() {
 		return
 	}
 	s.turn.end(&s.part)
-	s.decoding.end()
+	if s.decoded != nil {
+		s.decoded()
+	}
 	s.outer.end()
 	b := s.of
 	b.mu.Lock()

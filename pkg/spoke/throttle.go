@@ -23,7 +23,7 @@ const (
 	eventStep = 16 << 10
 	// lateShown is how long a watch has to be slowed down before the status says so, and lateOver how long it must
 	// not be slowed down before the status is silent again. Each change is a write to the hub.
-	lateShown, lateOver = 10 * time.Second, time.Minute
+	lateShown, lateOver = 10 * time.Second, 30 * time.Second
 )
 
 // paces bounds how fast the watches of a spoke are read, by path. Anyone who can write objects in a spoke can change
