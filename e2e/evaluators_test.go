@@ -149,7 +149,7 @@ func (e *evaluating) tenants(t *testing.T) {
 	server.Listener = listener
 	server.Start()
 	defer server.Close()
-	service, endpoints := serviceTo(t, "tenant-c", server.URL)
+	service, endpoints, pod := serviceTo(t, "tenant-c", server.URL)
 	first, second, third := aTenants("tenant-a"), aTenants("tenant-b"), aTenants("tenant-c")
 	second.Spec.RuleSelector.MatchLabels = map[string]string{wantedLabel: "monitoring"}
 	third.Spec.Paused = true // otherwise prometheus-operator would change the Service's target
@@ -161,6 +161,10 @@ func (e *evaluating) tenants(t *testing.T) {
 			for _, ns := range []string{"tenant-a", "tenant-b", "tenant-c"} {
 				namespace(t, ns, m)
 			}
+			ip := pod.Status
+			eventually(t, "the pod is created", func(ctx context.Context) error { return m.Client.Create(ctx, pod) }) // needs the namespace's ServiceAccount
+			pod.Status = ip
+			must(t, m.Client.Status().Update(t.Context(), pod))
 			for _, o := range []client.Object{service, endpoints, first, second, third} {
 				must(t, m.Client.Create(t.Context(), o))
 			}
@@ -217,10 +221,11 @@ func (e *evaluating) tenants(t *testing.T) {
 	remove(t, e.Hub, ar)
 }
 
-// serviceTo returns a Service that leads to a server, and what it takes for that.
+// serviceTo returns a Service that leads to a server, and what it takes for that: the API server's proxy only sends
+// requests to the addresses of pods.
 //
 //nolint:staticcheck // Endpoints are deprecated, and what the API server's proxy reads
-func serviceTo(t *testing.T, namespace, address string) (client.Object, client.Object) {
+func serviceTo(t *testing.T, namespace, address string) (*corev1.Service, *corev1.Endpoints, *corev1.Pod) {
 	t.Helper()
 	u, err := url.Parse(address)
 	must(t, err)
@@ -229,9 +234,11 @@ func serviceTo(t *testing.T, namespace, address string) (client.Object, client.O
 	key := metav1.ObjectMeta{Namespace: namespace, Name: pipeline.ServiceName}
 	service := &corev1.Service{ObjectMeta: key, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: pipeline.PortName, Port: int32(port)}}}}
 	endpoints := &corev1.Endpoints{ObjectMeta: key, Subsets: []corev1.EndpointSubset{{
-		Addresses: []corev1.EndpointAddress{{IP: u.Hostname()}}, Ports: []corev1.EndpointPort{{Name: pipeline.PortName, Port: int32(port)}},
+		Addresses: []corev1.EndpointAddress{{IP: u.Hostname(), TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: key.Name}}}, Ports: []corev1.EndpointPort{{Name: pipeline.PortName, Port: int32(port)}},
 	}}}
-	return service, endpoints
+	pod := &corev1.Pod{ObjectMeta: key, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "prometheus", Image: "prometheus"}}}}
+	pod.Status.PodIP, pod.Status.PodIPs = u.Hostname(), []corev1.PodIP{{IP: u.Hostname()}}
+	return service, endpoints, pod
 }
 
 // TestTwoPrometheusFromTheStart has a Prometheus of the platform and one of the users. None is chosen until a person runs

@@ -50,9 +50,8 @@ type hostileRow struct {
 	late string
 	// cause has the manager send a request about which the spoke lies.
 	cause func(t *testing.T, h *hostileFleet)
-	// silent tells that nothing is shown, because an answer that lacks says nothing.
-	silent bool
-	// evaluator tells that not the API server lies, but a Prometheus.
+	// metrics tells that the answers about metrics lie, and evaluator those about rules.
+	metrics   bool
 	evaluator bool
 	// short tells that it is run without longVariable, too.
 	short bool
@@ -74,7 +73,8 @@ var (
 func hostileRows() []hostileRow {
 	gzipped := spokelies.Compressed
 	endless := spokelies.EndlessText
-	rules := spokelies.Endless(`{"status":"success","data":{"groups":[`, `{"name":"a","file":"b","rules":[]},`)
+	const group = `{"name":"a","file":"b","rules":[]}`
+	rules := spokelies.Endless(`{"status":"success","data":{"groups":[`, group+",")
 	return []hostileRow{
 		{name: "version, endless, gzipped", about: spokelies.Path("/version"), lie: gzipped(endless), short: true},
 		{name: "version, endless", about: spokelies.Path("/version"), lie: endless},
@@ -105,13 +105,15 @@ func hostileRows() []hostileRow {
 		{name: "all, in drips", about: spokelies.All, lie: spokelies.Drip, shown: slowReasons},
 		{name: "a create, endless, gzipped", about: spokelies.Write(http.MethodPost, "prometheusrules"), lie: gzipped(endless), cause: createRule, short: true},
 		{name: "an update, empty objects", about: spokelies.Write(http.MethodPut, "prometheusrules"), lie: spokelies.Dense(`{"spec":{"groups":[{"rules":[`), cause: updateRule},
-		{name: "metrics, endless, gzipped", about: spokelies.Behind("/api/v1/query"), lie: gzipped(endless), evaluator: true, silent: true},
-		{name: "metrics, a million deep", about: spokelies.Behind("/api/v1/query"), lie: spokelies.Deep, evaluator: true, silent: true},
+		{name: "metrics, endless, gzipped", about: spokelies.Behind("/api/v1/query"), lie: gzipped(endless), metrics: true},
+		{name: "metrics, a million deep", about: spokelies.Behind("/api/v1/query"), lie: spokelies.Deep, metrics: true},
+		{name: "metrics, in drips", about: spokelies.Behind("/api/v1/query"), lie: spokelies.Drip, shown: []string{v1alpha1.ReasonEvaluatorUnreachable}, metrics: true},
 		{name: "Prometheus, endless, gzipped", about: rulesAPI, lie: gzipped(rules), evaluator: true, short: true},
 		{name: "Prometheus, endless text", about: rulesAPI, lie: endless, evaluator: true},
 		{name: "Prometheus, a million deep", about: rulesAPI, lie: spokelies.Deep, evaluator: true},
 		{name: "Prometheus, empty objects", about: rulesAPI, lie: spokelies.Dense(`{"status":"success","data":{"groups":[`), evaluator: true},
 		{name: "Prometheus, in drips", about: rulesAPI, lie: spokelies.Drip, shown: []string{v1alpha1.ReasonEvaluatorUnreachable}, evaluator: true, short: true},
+		{name: "Prometheus, a valid prefix", about: rulesAPI, lie: spokelies.Trickle(`{"status":"success","data":{"groups":[`+group, ","+group, 10*time.Millisecond), late: "takes more than 20s", evaluator: true},
 	}
 }
 
@@ -222,16 +224,15 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	t.Helper()
 	h.runs++
 	condition, status, reasons := v1alpha1.ConditionConnected, metav1.ConditionFalse, row.shown
+	if row.evaluator {
+		condition = v1alpha1.ConditionEvaluating
+	}
+	if row.metrics {
+		condition, status = v1alpha1.ConditionMetricsPresent, metav1.ConditionUnknown
+	}
 	switch {
 	case row.late != "":
-		status, reasons = metav1.ConditionTrue, []string{v1alpha1.ReasonConnected}
-	case row.silent:
-		condition, status = v1alpha1.ConditionEvaluating, metav1.ConditionTrue
-	case row.evaluator:
-		condition = v1alpha1.ConditionEvaluating
-		if reasons == nil {
-			reasons = []string{v1alpha1.ReasonTooLarge}
-		}
+		status = metav1.ConditionTrue
 	case reasons == nil:
 		reasons = []string{v1alpha1.ReasonTooLarge}
 	}
@@ -264,7 +265,11 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	h.proxy.Sever()
 	over := time.Now()
 	within(t, hostileOver, "the spoke is served again", func(ctx context.Context) error {
-		c, err := h.shows(ctx, condition, metav1.ConditionTrue)
+		served := metav1.ConditionTrue
+		if row.metrics { // the Prometheus has none, but says so
+			served = metav1.ConditionFalse
+		}
+		c, err := h.shows(ctx, condition, served)
 		if err == nil && row.late != "" && strings.Contains(c.Message, row.late) {
 			err = errors.New(c.Message)
 		}
@@ -284,7 +289,7 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	if liar.Told() == 0 {
 		t.Error("the lie was never told")
 	}
-	if row.shown == nil && !row.evaluator && liar.Told() > hostileTold {
+	if row.shown == nil && condition == v1alpha1.ConditionConnected && liar.Told() > hostileTold {
 		t.Errorf("the lie was told %d times: the manager does not wait before it tries again", liar.Told())
 	}
 	if grew := peak - h.memory; grew > hostileMemory {

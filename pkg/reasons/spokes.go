@@ -74,17 +74,17 @@ var ofSpokes = []Reason{
 		Remedy: "If this continues, give Rulefleet's account its own FlowSchema in the spoke, or find out what overloads the API server.",
 	},
 	{
-		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, evaluating, ready},
+		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, evaluating, metricsPresent, ready},
 		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
 		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit." +
 			" Or an event of a watch did not arrive completely, and less than 1 KB/s of it arrived for 20 s. Or all spokes together use too much of" +
 			" the manager's memory, and this one uses the most. The message gives the value, the limit and, if" +
 			" there is one, the chart value that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
 			" again after at most 20 s. On Evaluating, an answer of the Prometheus exceeds a limit. Then rules are still written, but" +
-			" it is unknown whether they are evaluated.",
+			" it is unknown whether they are evaluated. On MetricsPresent, which is Unknown, this concerns an answer about metrics.",
 		Remedy: "If the spoke really is that large, raise the chart value in the message and `resources.limits.memory` ([limits](limits.md))." +
 			" Otherwise find out what fills the cluster, or which server answers at the address in the kubeconfig." +
-			" On Evaluating, follow the message.",
+			" On Evaluating and MetricsPresent, follow the message.",
 	},
 	{
 		Name: v1alpha1.ReasonAuthFailed, On: []string{connected, served, credential, ready},
@@ -300,11 +300,12 @@ var ofSpokes = []Reason{
 			" [labels](../how-to/choose-prometheus.md#labels-of-the-prometheusrule).",
 	},
 	{
-		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{evaluating, ready},
+		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{evaluating, metricsPresent, ready},
 		Message: "Prometheus monitoring/k8s: it did not answer in time: …. Check the pods of the Prometheus and their logs in" +
 			" namespace monitoring of the spoke",
 		Meaning: "A Prometheus has not answered three polls in a row (two, if they timed out), or its answer is not that of a Prometheus." +
-			" The last known state of its alerts stays. The message describes the failure.",
+			" The last known state of its alerts stays. The message describes the failure. If Evaluating is Unknown, the first answer has not been" +
+			" complete for 20 s. If MetricsPresent is Unknown, a Prometheus that answers about its rules did not answer two queries for metrics in a row.",
 		Remedy: "Follow the message. If it does not name a cause, check the pods of the Prometheus in the spoke, and its Service" +
 			" (`prometheus-operated`). If the Prometheus requires a login, which Rulefleet does not support, rules are verified only up to Selected. To" +
 			" verify more, provide an address without a login that only the hub can reach, and set it in `spec.evaluatorRefs[].url`, including any path prefix.",

@@ -44,6 +44,10 @@ const (
 	// pollTimeout bounds a poll, with all its pages, while data arrive (see spoke.Asker). It is for a Prometheus
 	// whose answer never ends.
 	pollTimeout = 5 * time.Minute
+	// slowAnswer is from when on the status says that an answer takes long. It is no failure, because the link may be slow.
+	slowAnswer = 20 * time.Second
+	// metricsPatience is the number of consecutive checks of metrics that fail until this is shown.
+	metricsPatience = 2
 	// loading is the time between two polls while a new or changed rule is not evaluated yet, or a rule seems to
 	// be no longer evaluated, for at most loadingSoon.
 	loading     = 10 * time.Second
@@ -198,6 +202,16 @@ func (p *Poller) askAll(ctx context.Context, t *task, s *spokeState) time.Durati
 func (p *Poller) ask(ctx context.Context, t *task, s *spokeState, e *rule.Evaluator) answer {
 	kept := t.spoke.Charge()
 	defer kept.Close()
+	slow := time.AfterFunc(slowAnswer, func() {
+		if s.slows(e.String(), true) {
+			p.Spokes.Changed(t.name)
+		}
+	})
+	defer func() {
+		if slow.Stop() && s.slows(e.String(), false) {
+			p.Spokes.Changed(t.name)
+		}
+	}()
 	c, problem := p.client(t, e)
 	out := counted(func() answer {
 		return s.ask(ctx, t, e, c, evaluation.Marked(*t.cluster, p.Render.ClusterLabel), problem, kept)

@@ -613,3 +613,55 @@ func TestAnswersThatAreCutOff(t *testing.T) {
 	}
 	w.want(v1alpha1.ConditionEvaluating, "False/"+v1alpha1.ReasonEvaluatorUnreachable)
 }
+
+// An answer that takes long is shown while it arrives, and until one does not take long.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = "an answer of Prometheus monitoring/k takes more than 20s"
+		w, f := newWorld(t, object(1, "up == 0"))
+		takes := func(d time.Duration) {
+			f.set(func() {
+				f.fail = func(_ http.ResponseWriter, req *http.Request) bool {
+					if strings.HasSuffix(req.URL.Path, "/api/v1/rules") {
+						time.Sleep(d) //nolint:forbidigo // of the bubble's clock
+					}
+					return false
+				}
+			})
+		}
+		poll := func(during, afterwards string) {
+			t.Helper()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				w.once()
+			}()
+			time.Sleep(slowAnswer + time.Second) //nolint:forbidigo // of the bubble's clock
+			synctest.Wait()
+			if during != "" {
+				w.want(v1alpha1.ConditionEvaluating, during)
+			}
+			<-done
+			w.want(v1alpha1.ConditionEvaluating, afterwards)
+		}
+		const known = "True/Evaluating: Prometheus monitoring/k answers queries"
+		takes(slowAnswer + 2*time.Second)
+		poll("Unknown/EvaluatorUnreachable: "+slow, known+"; "+slow)
+		w.news()
+		poll(known+"; "+slow, known+"; "+slow)
+		if _, shown := w.news(); shown > 0 {
+			t.Error("it is shown again")
+		}
+		takes(0)
+		poll("", known)
+		if got := w.shows()[v1alpha1.ConditionEvaluating]; got != known {
+			t.Errorf("it is %q", got)
+		}
+		if _, shown := w.news(); shown == 0 {
+			t.Error("it is not shown that it is over")
+		}
+		takes(slowAnswer + 2*time.Second)
+		poll(known+"; "+slow, known+"; "+slow)
+	})
+}

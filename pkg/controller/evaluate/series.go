@@ -3,6 +3,7 @@ package evaluate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -27,6 +28,8 @@ const (
 	share = 50
 	// ahead is how much earlier missing selectors are queried again.
 	ahead = 5 * time.Minute
+	// afterFailure is the longest time until metrics are queried again after a failure, which costs the Prometheus little.
+	afterFailure = 30 * time.Second
 	// maxMessage bounds a message in a status, in bytes.
 	maxMessage = 400
 	// kubeStateMetrics is the prefix of the metrics of kube-state-metrics.
@@ -59,6 +62,28 @@ type series struct {
 	// or "". checked means that this is known.
 	ksmMissing string
 	checked    bool
+	// failures is the number of consecutive checks that failed. problem is the error of the first of them, which is shown
+	// from metricsPatience on.
+	failures int
+	problem  error
+}
+
+// fails records the error of a check, or nil. It reports whether what is shown changes. A check that timed out counts
+// twice, because the next one may be far away.
+func (s *series) fails(err error) (news bool) {
+	shown := s.failures >= metricsPatience
+	if err == nil {
+		s.failures, s.problem = 0, nil
+		return shown
+	}
+	if s.problem == nil {
+		s.problem = err
+	}
+	s.failures++
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.failures++
+	}
+	return shown != (s.failures >= metricsPatience)
 }
 
 // needs are the selectors of a PrometheusRule at one generation; see promql.Needs.
@@ -85,11 +110,19 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 		return false
 	}
 	begun := time.Now()
-	found := present(ctx, clients, selectors)
+	found, err := present(ctx, clients, selectors)
 	now := time.Now()
+	if ctx.Err() != nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.shown = s.series.fails(err) || s.shown
+	soon = err != nil && s.series.failures < metricsPatience
 	s.series.next = now.Add(share * now.Sub(begun))
+	if err != nil {
+		s.series.next = now.Add(min(share*now.Sub(begun), afterFailure))
+	}
 	for i, selector := range selectors {
 		is := s.series.known[selector]
 		switch {
@@ -108,9 +141,9 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 }
 
 // present queries evaluators for series until one has them. A selector that one evaluator could not answer is
-// unknown, unless another has it.
-func present(ctx context.Context, clients []*evaluator.Client, selectors []string) []evaluator.Presence {
-	out := make([]evaluator.Presence, len(selectors))
+// unknown, unless another has it. The error is that of the first one that did not answer as a Prometheus does.
+func present(ctx context.Context, clients []*evaluator.Client, selectors []string) (out []evaluator.Presence, problem error) {
+	out = make([]evaluator.Presence, len(selectors))
 	left := make([]int, len(selectors))
 	for i := range left {
 		left[i] = i
@@ -120,7 +153,10 @@ func present(ctx context.Context, clients []*evaluator.Client, selectors []strin
 		for _, i := range left {
 			ask = append(ask, selectors[i])
 		}
-		found, _ := c.Present(ctx, ask)
+		found, err := c.Present(ctx, ask)
+		if problem == nil && !ofQuery(err) {
+			problem = err
+		}
 		var next []int
 		for at, i := range left {
 			is := evaluator.Unknown
@@ -136,7 +172,13 @@ func present(ctx context.Context, clients []*evaluator.Client, selectors []strin
 		}
 		left = next
 	}
-	return out
+	return out, problem
+}
+
+// ofQuery reports whether an error concerns single queries, or is nil.
+func ofQuery(err error) bool {
+	known, ok := errors.AsType[*evaluator.Error](err)
+	return err == nil || (ok && (known.Kind == evaluator.Rejected || known.Kind == evaluator.Partial))
 }
 
 // answering returns the clients of the Prometheus objects of the spoke that answer. ThanosRulers have no

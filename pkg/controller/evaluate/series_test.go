@@ -2,6 +2,8 @@ package evaluate
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -226,5 +228,47 @@ func TestEachSelectorHasItsTurn(t *testing.T) {
 			}
 		}
 		t.Errorf("after %v, %v and %v are missing", time.Since(begun), w.says(objects[8]).Missing, w.says(objects[9]).Missing)
+	})
+}
+
+// A Prometheus that answers about its rules and not about metrics is shown after two failures, until it answers.
+func TestQueriesForMetricsFail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, f := newWorld(t, object(1, `kube_a == 0`))
+		answer := func(fail func(http.ResponseWriter)) {
+			f.set(func() {
+				f.fail = func(w http.ResponseWriter, req *http.Request) bool {
+					if fail == nil || !strings.HasSuffix(req.URL.Path, "/api/v1/query") {
+						return false
+					}
+					fail(w)
+					return true
+				}
+			})
+		}
+		poll := func(condition string) {
+			t.Helper()
+			w.news()
+			pass(t, w.once())
+			w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
+			w.want(v1alpha1.ConditionMetricsPresent, condition)
+		}
+		poll("True/")
+		answer(func(w http.ResponseWriter) { http.Error(w, "down", http.StatusServiceUnavailable) })
+		poll("True/")
+		for i := range 3 {
+			poll("Unknown/EvaluatorUnreachable: Prometheus does not answer whether it has the metrics that rules need: ")
+			if _, shown := w.news(); shown > 0 && i > 0 {
+				t.Error("it is shown again")
+			}
+		}
+		answer(nil)
+		poll("True/")
+		answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Repeat(`{"a":`, 1000)) })
+		poll("True/")
+		poll("Unknown/TooLarge: ")
+		answer(nil)
+		poll("True/")
 	})
 }

@@ -150,11 +150,14 @@ func noneFound(c *rule.Cluster, not func(reason, message string) spoke.Finding) 
 
 // evaluating returns the condition Evaluating. known is false while some evaluator is unknown.
 func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
-	var names, crowds []string
+	var names, crowds, slow []string
 	for _, e := range c.Chosen() {
 		es := s.evaluators[e.String()]
+		if s.slow[e.String()] {
+			slow = append(slow, e.String())
+		}
 		if es == nil || es.outcome == evaluation.Unasked {
-			return f, false
+			return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorUnreachable, Message: slowly(slow)}, len(slow) > 0
 		}
 		names = append(names, e.String())
 		switch {
@@ -181,7 +184,16 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTooManyRules, Message: fmt.Sprintf(
 			"%s more than %d alerting rules; at most %d are supported. Narrow the templates or placements", together(crowds, "has", "have"), crowding, supported)}, true
 	}
-	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: together(names, "answers", "answer") + " queries"}, true
+	f = spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: together(names, "answers", "answer") + " queries"}
+	if len(slow) > 0 {
+		f.Message += "; " + slowly(slow)
+	}
+	return f, true
+}
+
+// slowly says that an answer takes long.
+func slowly(names []string) string {
+	return fmt.Sprintf("an answer of %s takes more than %v, and what it says about the rules is not known until it is complete. Check the network link and the Prometheus", strings.Join(names, " and "), slowAnswer)
 }
 
 // together joins names, and adds the verb for one or for several.
@@ -195,6 +207,13 @@ func together(names []string, one, several string) string {
 // metricsPresent returns the condition MetricsPresent of a spoke.
 func (s *spokeState) metricsPresent() (spoke.Finding, bool) {
 	switch {
+	case s.series.failures >= metricsPatience:
+		reason := v1alpha1.ReasonEvaluatorUnreachable
+		if isTooLarge(s.series.problem) {
+			reason = v1alpha1.ReasonTooLarge
+		}
+		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: reason, Message: "Prometheus does not answer whether it has the metrics that rules need: " +
+			spoke.Clip(s.series.problem.Error(), maxMessage)}, true
 	case !s.series.checked:
 		return spoke.Finding{}, false
 	case s.series.ksmMissing != "":

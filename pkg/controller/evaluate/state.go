@@ -34,6 +34,8 @@ type spokeState struct {
 	mu         sync.Mutex
 	evaluators map[string]*evaluatorState // by String
 	series     series
+	// slow are the evaluators whose last answer took longer than slowAnswer, also if it is not complete yet.
+	slow map[string]bool
 	// changed are the sources whose evaluation changed. shown means that the state of an evaluator changed.
 	changed map[rule.Key]bool
 	shown   bool
@@ -251,6 +253,21 @@ func (s *spokeState) retain(chosen []*rule.Evaluator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.evaluators, func(name string, _ *evaluatorState) bool { return !names[name] })
+	maps.DeleteFunc(s.slow, func(name string, _ bool) bool { return !names[name] })
+}
+
+// slows records whether an answer takes long, and reports whether that is new.
+func (s *spokeState) slows(evaluator string, is bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slow[evaluator] == is {
+		return false
+	}
+	if s.slow == nil {
+		s.slow = map[string]bool{}
+	}
+	s.slow[evaluator] = is
+	return true
 }
 
 // tooLarge is the gist of an answer that is too large.
@@ -447,4 +464,13 @@ func (p *Poller) tell(t *task, s *spokeState) {
 	if shown {
 		p.Spokes.Changed(t.name)
 	}
+}
+
+// isTooLarge reports whether an error is about an answer that is too large.
+func isTooLarge(err error) bool {
+	if _, ok := errors.AsType[*spoke.TooLargeError](err); ok { // of the transport
+		return true
+	}
+	known, ok := errors.AsType[*evaluator.Error](err)
+	return ok && known.Kind == evaluator.TooMuch
 }

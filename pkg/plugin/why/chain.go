@@ -450,6 +450,8 @@ func (c *chain) metrics() Link {
 			"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))
 	case cond != nil && cond.Reason == v1alpha1.ReasonKubeStateMetricsMissing && kubeStateMetrics.MatchString(c.Rule.Spec.Expr): // no row shows it
 		return notOK(c.fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
+	case cond != nil && cond.Status == metav1.ConditionUnknown:
+		return unknown("%s", said(c.ofSpoke(), cond))
 	}
 	return ok("%s: no metric of the expression is known to be missing", c.ofRule())
 }

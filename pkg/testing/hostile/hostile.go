@@ -241,13 +241,17 @@ func Drip(w http.ResponseWriter, r *http.Request) {
 
 // Prefix is the valid beginning of a list, object after object, as long as it is read.
 func Prefix(every time.Duration) Lie {
+	return Trickle(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[{}`, `,{"metadata":{"name":"a","namespace":"default"}}`, every)
+}
+
+// Trickle begins like a real answer and then repeats a text at an interval, as long as it is read.
+func Trickle(begin, again string, every time.Duration) Lie {
 	return func(w http.ResponseWriter, r *http.Request) {
 		head(w, http.StatusOK)
-		const begin = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[{}`
 		if _, err := io.WriteString(w, begin); err != nil || flush(w) != nil {
 			return
 		}
-		trickle(r.Context(), w, `,{"metadata":{"name":"a","namespace":"default"}}`, every)
+		trickle(r.Context(), w, again, every)
 	}
 }
 
