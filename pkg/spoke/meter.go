@@ -372,26 +372,29 @@ func (b *meteredBody) read(p []byte) (int, error) {
 		}
 		b.charge.Set(b.meter.decoded)
 	}
-	last := errors.Is(err, io.EOF) && !b.whole
-	b.whole = b.whole || last
-	if b.turn != nil && last && b.meter.large() {
-		if err := b.decode(); err != nil {
+	if b.page != nil {
+		if b.over = b.page.share.take(int64(kept)); b.over != nil {
+			return 0, b.over
+		}
+	}
+	if errors.Is(err, io.EOF) && !b.whole {
+		b.whole = true
+		if err := b.arrived(); err != nil {
 			return 0, err
 		}
 	}
-	if b.page != nil {
-		if busy := b.page.share.take(int64(kept)); busy != nil {
-			b.over = busy
-			return 0, busy
-		}
-		if last && b.meter.largeEvent() {
-			if busy := b.page.share.arrived(b.request, b.account, b.meter.cost()); busy != nil {
-				b.over = busy
-				return 0, busy
-			}
-		}
-	}
 	return kept, b.slow.why(err)
+}
+
+// arrived waits until the answer, which has arrived completely, may be decoded.
+func (b *meteredBody) arrived() error {
+	switch {
+	case b.turn != nil && b.meter.large():
+		return b.decode()
+	case b.page != nil && b.meter.largeEvent():
+		b.over = b.page.share.arrived(b.request, b.account, b.meter.cost())
+	}
+	return b.over
 }
 
 // decode waits for the turn to decode a large answer, which ends with the context of the caller.

@@ -145,20 +145,7 @@ func (s *Spoke) Patient(ctx context.Context) (context.Context, context.CancelFun
 func (i *inflow) watch(ctx context.Context) (watched context.Context, done context.CancelFunc) {
 	watched, cancel := context.WithCancelCause(ctx)
 	i.began.Store(true)
-	link := newPace(i.window, int64(leastRate*i.window/time.Second))
-	body, fast, recent := newPace(2*stallWindow, leastBody), newPace(i.window, fastLink*int64(i.window/time.Second)), newPace(i.window, leastBody)
-	alive := func() bool {
-		if i.begins > 0 && !i.answered.Load() {
-			return true
-		}
-		total, read := i.link.Load(), i.body.Load()
-		moves := body.keeps(read)
-		if i.begins > 0 {
-			quick, much := fast.keeps(total), recent.keeps(read)
-			moves = moves && (much || (!recent.drips() && !quick))
-		}
-		return link.keeps(total) && (moves || i.single)
-	}
+	alive := i.alive()
 	alive()
 	var late <-chan time.Time
 	if i.begins > 0 {
@@ -185,6 +172,24 @@ func (i *inflow) watch(ctx context.Context) (watched context.Context, done conte
 		}
 	}()
 	return watched, func() { cancel(nil) }
+}
+
+// alive returns a function that reports, once per beat, whether the answer is fast enough.
+func (i *inflow) alive() func() bool {
+	rate := func(of int64) int64 { return of * int64(i.window/time.Second) }
+	link, fast := newPace(i.window, rate(leastRate)), newPace(i.window, rate(fastLink))
+	body, recent := newPace(2*stallWindow, leastBody), newPace(i.window, leastBody)
+	return func() bool {
+		if i.begins > 0 && !i.answered.Load() {
+			return true
+		}
+		total, read := i.link.Load(), i.body.Load()
+		moves, quick, much := body.keeps(read), fast.keeps(total), recent.keeps(read)
+		if i.begins > 0 {
+			moves = moves && (much || (!recent.drips() && !quick))
+		}
+		return link.keeps(total) && (moves || i.single)
+	}
 }
 
 // send sends a request and watches its answer.
