@@ -547,3 +547,47 @@ func TestHoldOff(t *testing.T) {
 		c.breaker.Stop()
 	})
 }
+
+// A session whose spoke holds too much ends at once, also while the spoke hangs; so does the attempt to open one.
+func TestExcessEndsWork(t *testing.T) {
+	t.Parallel()
+	_, c, session := connectTo(t)
+	asked := make(chan struct{}, 100)
+	hang := roundTrip(func(req *http.Request) (*http.Response, error) {
+		asked <- struct{}{}
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	})
+	lookout, err := newRESTClient(c.cfg, &http.Client{Transport: hang})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.lookout.Interface = lookout
+	excess := &TooLargeError{What: "the cache", Value: 2, Bound: 1, Unit: "bytes"}
+	for name, work := range map[string]func() error{
+		"a session": func() error { return c.tend(t.Context(), session) },
+		"a new session": func() error {
+			_, err := c.open(t.Context())
+			return err
+		},
+	} {
+		c.excess.begin()
+		if name == "a session" {
+			c.look() // so that it probes at once
+		}
+		done := make(chan error, 1)
+		go func() { done <- work() }()
+		<-asked
+		began := time.Now()
+		c.tooMuch(excess)
+		if err := <-done; tooLarge(err) != excess {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+		if len(c.kick) > 0 {
+			t.Errorf("%s: the next attempt does not wait", name)
+		}
+	}
+}

@@ -10,6 +10,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // If the spokes keep too much together, the session of the one that keeps the most ends, and no other.
@@ -183,6 +187,12 @@ func TestAnswersAreCharged(t *testing.T) {
 				if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 					t.Errorf("client-go, which reads it to its end again, gets %d bytes, %v", n, err)
 				}
+				cost := (&meter{decoded: int64(len(tc.body)), values: int64(strings.Count(tc.body, ",") + 2)}).cost()
+				if !f.small.TryAcquire(smallDecoding - cost) {
+					t.Errorf("more than %d bytes are taken for decoding", cost)
+				} else {
+					f.small.Release(smallDecoding - cost)
+				}
 				_ = resp.Body.Close()
 				if f.total != 0 {
 					t.Errorf("%d bytes stay charged", f.total)
@@ -194,6 +204,52 @@ func TestAnswersAreCharged(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Events that wait for the end of a list are charged.
+func TestWaitingEventsAreCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, inner := newFleetMemory(0), watch.NewFake()
+		b := newBacklog("5", inner, func(watch.Event, amount) bool { return true }, f.account(nil).charge())
+		large := func(name string) runtime.Object {
+			o := DeploymentMetadata()
+			o.Name, o.UID, o.Labels = name, types.UID(name), map[string]string{"a": strings.Repeat("x", 2*chargeStep)}
+			return o
+		}
+		counts := func(what string, n int64) {
+			t.Helper()
+			synctest.Wait()
+			if f.total/(2*chargeStep) != n {
+				t.Errorf("%s: %d bytes are charged", what, f.total)
+			}
+		}
+		inner.Add(large("a"))
+		inner.Add(large("b"))
+		counts("two wait", 2)
+		<-b.ResultChan()
+		counts("one was read", 1)
+		b.Stop()
+		counts("it has ended", 0)
+	})
+}
+
+// What a session caches is charged until the session ends.
+func TestSessionsAreCharged(t *testing.T) {
+	t.Parallel()
+	_, c, _ := connectTo(t)
+	s, err := c.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, memory := c.reads.bounds.charge, c.p.memory
+	kept.Set(1 << 20)
+	if memory.total != 1<<20 {
+		t.Errorf("%d bytes are charged", memory.total)
+	}
+	s.stop()
+	if memory.total != 0 {
+		t.Errorf("%d bytes stay charged", memory.total)
 	}
 }
 

@@ -258,9 +258,9 @@ func TestQueriesForMetricsFail(t *testing.T) {
 		answer(func(w http.ResponseWriter) { http.Error(w, "down", http.StatusServiceUnavailable) })
 		poll("True/")
 		for i := range 3 {
-			poll("Unknown/EvaluatorUnreachable: Prometheus does not answer whether it has the metrics that rules need: ")
-			if _, shown := w.news(); shown > 0 && i > 0 {
-				t.Error("it is shown again")
+			poll("Unknown/EvaluatorUnreachable: it is unknown whether Prometheus has the metrics that rules need: ")
+			if _, shown := w.news(); (shown > 0) != (i == 0) {
+				t.Errorf("after %d more failures, it is shown: %v", i, shown > 0)
 			}
 		}
 		answer(nil)

@@ -212,7 +212,7 @@ func (s *spokeState) metricsPresent() (spoke.Finding, bool) {
 		if isTooLarge(s.series.problem) {
 			reason = v1alpha1.ReasonTooLarge
 		}
-		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: reason, Message: "Prometheus does not answer whether it has the metrics that rules need: " +
+		return spoke.Finding{Status: metav1.ConditionUnknown, Reason: reason, Message: "it is unknown whether Prometheus has the metrics that rules need: " +
 			spoke.Clip(s.series.problem.Error(), maxMessage)}, true
 	case !s.series.checked:
 		return spoke.Finding{}, false

@@ -253,7 +253,11 @@ func (s *spokeState) retain(chosen []*rule.Evaluator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.evaluators, func(name string, _ *evaluatorState) bool { return !names[name] })
-	maps.DeleteFunc(s.slow, func(name string, _ bool) bool { return !names[name] })
+	for name := range s.slow {
+		if !names[name] {
+			delete(s.slow, name)
+		}
+	}
 }
 
 // slows records whether an answer takes long, and reports whether that is new.
