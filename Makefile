@@ -50,7 +50,7 @@ BASE ?= scratch
 ARCH ?=
 
 .PHONY: image
-image: ## Build the image IMAGE (ghcr.io/rulefleet/manager:VERSION) from a program built here, on BASE (scratch), for ARCH (this machine's).
+image: ## Build the image IMAGE (ghcr.io/rulefleet/manager:VERSION) from a program built here, on BASE (scratch), for ARCH (that of Docker's system).
 	@.ci/step image .ci/image $(IMAGE) $(VERSION) $(BASE) $(ARCH)
 
 .PHONY: sbom

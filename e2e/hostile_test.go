@@ -113,7 +113,7 @@ func hostileRows() []hostileRow {
 		{name: "Prometheus, a million deep", about: rulesAPI, lie: spokelies.Deep, evaluator: true},
 		{name: "Prometheus, empty objects", about: rulesAPI, lie: spokelies.Dense(`{"status":"success","data":{"groups":[`), evaluator: true},
 		{name: "Prometheus, in drips", about: rulesAPI, lie: spokelies.Drip, shown: []string{v1alpha1.ReasonEvaluatorUnreachable}, evaluator: true, short: true},
-		{name: "Prometheus, a valid prefix", about: rulesAPI, lie: spokelies.Trickle(`{"status":"success","data":{"groups":[`+group, ","+group, 10*time.Millisecond), late: "takes more than 20s", evaluator: true},
+		{name: "Prometheus, a valid prefix", about: rulesAPI, lie: spokelies.Trickle(`{"status":"success","data":{"groups":[`+group, ","+group, 10*time.Millisecond), late: "took more than 20s", evaluator: true},
 	}
 }
 

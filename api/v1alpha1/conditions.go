@@ -15,7 +15,8 @@ const (
 	ConditionStalled = "Stalled"
 	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a selector of the
 	// AlertRule's expression, so that the alert can't fire there. Otherwise it is absent. On a SpokeCluster, it
-	// is False when Prometheus has none of the metrics of kube-state-metrics that rules in the spoke need.
+	// is False when Prometheus has none of the metrics of kube-state-metrics that rules in the spoke need, and
+	// Unknown when queries for metrics fail.
 	ConditionMetricsPresent = "MetricsPresent"
 )
 

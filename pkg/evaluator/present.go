@@ -92,7 +92,9 @@ var anyPromQL = parser.NewParser(parser.Options{})
 // is too long for a URL.
 func (a *asking) question(index int, selector string) (question, error) {
 	tooLong := func(size int) *Error {
-		return NewTooMuch(fmt.Sprintf("the query for the selector %q", clip(selector, maxSaid)), int64(size), maxURL, "bytes", "shorten the selector")
+		e := NewTooMuch(fmt.Sprintf("the query for the selector %q", clip(selector, maxSaid)), int64(size), maxURL, "bytes", "shorten the selector")
+		e.Kind = Rejected // the evaluator was not asked, and answers others
+		return e
 	}
 	if len(selector) > maxURL {
 		return question{}, tooLong(len(selector))

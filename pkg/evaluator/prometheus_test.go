@@ -386,7 +386,7 @@ func TestPresentOfMany(t *testing.T) {
 
 	long := fmt.Sprintf("up{x=%q}", strings.Repeat("x", maxURL))
 	got, err := c.Present(t.Context(), []string{long, selectors[0]})
-	checkError(t, "a long selector", err, TooMuch, 0, "bytes; the limit is 8,192; shorten the selector")
+	checkError(t, "a long selector", err, Rejected, 0, "bytes; the limit is 8,192; shorten the selector")
 	if !slices.Equal(got, []Presence{Unknown, Present}) {
 		t.Errorf("a long selector: %v", got)
 	}

@@ -304,8 +304,9 @@ var ofSpokes = []Reason{
 		Message: "Prometheus monitoring/k8s: it did not answer in time: …. Check the pods of the Prometheus and their logs in" +
 			" namespace monitoring of the spoke",
 		Meaning: "A Prometheus has not answered three polls in a row (two, if they timed out), or its answer is not that of a Prometheus." +
-			" The last known state of its alerts stays. The message describes the failure. If Evaluating is Unknown, the first answer has not been" +
-			" complete for 20 s. If MetricsPresent is Unknown, a Prometheus that answers about its rules did not answer two queries for metrics in a row.",
+			" The last known state of its alerts stays. The message describes the failure. If Evaluating is Unknown, Rulefleet has waited" +
+			" more than 20 s for the first complete answer. If MetricsPresent is Unknown, a Prometheus answers queries about rules, but two consecutive" +
+			" queries for metrics failed (one, if it timed out).",
 		Remedy: "Follow the message. If it does not name a cause, check the pods of the Prometheus in the spoke, and its Service" +
 			" (`prometheus-operated`). If the Prometheus requires a login, which Rulefleet does not support, rules are verified only up to Selected. To" +
 			" verify more, provide an address without a login that only the hub can reach, and set it in `spec.evaluatorRefs[].url`, including any path prefix.",

@@ -266,6 +266,12 @@ func (c *connection) failed(ctx context.Context, err error, backoff *wait.Backof
 	}
 	c.observe(finding)
 	left, _ := c.breaker.Throttled()
+	if tooLarge(err) != nil { // the end of the session has changed the circuit
+		select {
+		case <-c.kick:
+		default:
+		}
+	}
 	c.await(ctx, max(backoff.Step(), min(left, c.every(throttledProbe))))
 	// The address may lead to another server by now, and a connection that is kept does not.
 	for _, client := range []*http.Client{c.http, c.lookout.http} {
@@ -289,13 +295,14 @@ func (c *connection) open(ctx context.Context) (*session, error) {
 	defer cancel(nil)
 	defer c.excess.during(cancel)()
 	s, err := c.opened(ctx, opening)
-	if excess := tooLarge(context.Cause(opening)); excess != nil && err != nil {
-		return nil, excess
+	excess := tooLarge(context.Cause(opening))
+	if _, duplicate := errors.AsType[*duplicateError](err); err == nil || excess == nil || duplicate || isIdentity(err) || errors.Is(err, errHandedOver) {
+		return s, err
 	}
-	return s, err
+	return nil, excess
 }
 
-// opened is open. Its reads end with the context opening, and the session with ctx.
+// opened does the work of open. Its reads end with the context opening, and the session with ctx.
 func (c *connection) opened(ctx, opening context.Context) (*session, error) {
 	if err := c.probe(asProbe(opening)); err != nil {
 		return nil, err
@@ -317,7 +324,7 @@ func (c *connection) opened(ctx, opening context.Context) (*session, error) {
 	}
 	c.gate.serve(c.seen.Identity)
 	c.breaker.Close()
-	if c.handOver(ctx) {
+	if c.handOver(opening) {
 		return nil, errHandedOver
 	}
 	sctx, cancel := context.WithCancel(ctx)
@@ -515,7 +522,7 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 	return nil
 }
 
-// tended is tend. Its context also ends when the spoke sends or holds too much.
+// tended does the work of tend. Its context also ends when the spoke exceeds a limit.
 func (c *connection) tended(ctx context.Context, s *session) error {
 	backoff := c.backoff()
 	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))

@@ -55,7 +55,9 @@ func (x *excess) during(end func(error)) (over func()) {
 	return func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		x.end = before
+		if x.end = before; x.found != nil && before != nil {
+			before(x.found)
+		}
 	}
 }
 

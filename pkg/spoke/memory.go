@@ -11,12 +11,12 @@ import (
 
 const (
 	// smallDecoding and largeDecoding bound the memory in which answers of all spokes are decoded, in bytes: those that take
-	// up to largeCost, such as the pages of usual lists, and those that take more. A spoke with huge answers only delays
-	// others like it. The largest page takes all of largeDecoding.
+	// up to largeCost, such as the pages of usual lists, and those that take more. Very large answers delay only other very
+	// large answers. The largest page takes all of largeDecoding.
 	smallDecoding, largeDecoding = 32 << 20, 128 << 20
 	largeCost                    = 8 << 20
-	// decodingTime is the longest time for which an answer keeps its part of this memory. Decoding takes less time. The bound
-	// returns a part that was never ended.
+	// decodingTime is the longest time for which an answer keeps its part of this memory. Decoding takes less time. After
+	// this time, the memory counts as free even if done was not called.
 	decodingTime = 30 * time.Second
 	// chargeStep is by how much a charge has to change to be counted, in bytes.
 	chargeStep = 64 << 10

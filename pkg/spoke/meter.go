@@ -493,8 +493,8 @@ func (b *eventBody) read(p []byte) (int, error) {
 	if b.large {
 		b.turn.await(b.ctx, &b.held, eventTime)
 		if done, err := b.account.decode(b.ctx, b.cost); err == nil { // otherwise the watch has ended
-			b.decoded = done
-			context.AfterFunc(b.ctx, done)
+			stop := context.AfterFunc(b.ctx, done)
+			b.decoded = func() { stop(); done() }
 		}
 	}
 	if b.meter.depth > 0 {

@@ -24,7 +24,8 @@ const (
 	stallWindow = 30 * time.Second
 	// leastBody is how many bytes of an answer must arrive within two stallWindows, however busy the link is.
 	leastBody = 100
-	// fastLink is the rate in bytes per second at which an answer arrives beside others.
+	// fastLink is the rate of the link, in bytes per second, above which other traffic does not explain that an answer
+	// makes no progress.
 	fastLink = 32 << 10
 	// readTimeout bounds a single read while data arrive. Without data, requestTimeout applies.
 	readTimeout = 30 * time.Second
@@ -63,9 +64,9 @@ type pace struct {
 	samples []int64
 }
 
-// drips reports whether bytes arrived in several beats of the last window. The two parts of a TLS record may arrive in
+// trickles reports whether bytes arrived in several beats of the last window. The two parts of a TLS record may arrive in
 // two.
-func (p *pace) drips() bool {
+func (p *pace) trickles() bool {
 	beats := 0
 	for i := 1; i < len(p.samples); i++ {
 		if p.samples[i] > p.samples[i-1] {
@@ -186,7 +187,7 @@ func (i *inflow) alive() func() bool {
 		total, read := i.link.Load(), i.body.Load()
 		moves, quick, much := body.keeps(read), fast.keeps(total), recent.keeps(read)
 		if i.begins > 0 {
-			moves = moves && (much || (!recent.drips() && !quick))
+			moves = moves && (much || (!recent.trickles() && !quick))
 		}
 		return link.keeps(total) && (moves || i.single)
 	}

@@ -44,9 +44,10 @@ const (
 	// pollTimeout bounds a poll, with all its pages, while data arrive (see spoke.Asker). It is for a Prometheus
 	// whose answer never ends.
 	pollTimeout = 5 * time.Minute
-	// slowAnswer is from when on the status says that an answer takes long. It is no failure, because the link may be slow.
+	// slowAnswer is the time after which the status reports that an answer is slow. This is not a failure, because the
+	// network link may be slow.
 	slowAnswer = 20 * time.Second
-	// metricsPatience is the number of consecutive checks of metrics that fail until this is shown.
+	// metricsPatience is the number of consecutive failed checks of metrics after which the status reports the failure.
 	metricsPatience = 2
 	// loading is the time between two polls while a new or changed rule is not evaluated yet, or a rule seems to
 	// be no longer evaluated, for at most loadingSoon.

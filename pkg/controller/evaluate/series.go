@@ -28,7 +28,7 @@ const (
 	share = 50
 	// ahead is how much earlier missing selectors are queried again.
 	ahead = 5 * time.Minute
-	// afterFailure is the longest time until metrics are queried again after a failure, which costs the Prometheus little.
+	// afterFailure is the longest time until metrics are queried again after a failure.
 	afterFailure = 30 * time.Second
 	// maxMessage bounds a message in a status, in bytes.
 	maxMessage = 400
@@ -100,12 +100,17 @@ type needs struct {
 func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon bool) {
 	clients := p.answering(t, s)
 	if len(clients) == 0 {
+		s.asksNobody()
 		return false
 	}
 	parsed := s.parseNeeds(t, p.Render)
 	s.mu.Lock()
 	selectors := s.series.due(t, parsed, time.Now())
+	none := len(s.series.known) == 0
 	s.mu.Unlock()
+	if none {
+		s.asksNobody()
+	}
 	if len(selectors) == 0 {
 		return false
 	}
@@ -138,6 +143,13 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 	}
 	s.series.conclude(s)
 	return soon
+}
+
+// asksNobody drops the failures of queries for metrics, because there is none to ask, or nothing to ask for.
+func (s *spokeState) asksNobody() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown = s.series.fails(nil) || s.shown
 }
 
 // present queries evaluators for series until one has them. A selector that one evaluator could not answer is

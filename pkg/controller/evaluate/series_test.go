@@ -12,9 +12,11 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
 // A metric is missing when two consecutive checks have not found it.
@@ -270,5 +272,29 @@ func TestQueriesForMetricsFail(t *testing.T) {
 		poll("Unknown/TooLarge: ")
 		answer(nil)
 		poll("True/")
+
+		// Without a rule that needs metrics, there is nothing to say, also if a former manager has said something.
+		answer(func(w http.ResponseWriter) { http.Error(w, "down", http.StatusServiceUnavailable) })
+		poll("True/")
+		poll("Unknown/")
+		w.holdAll()
+		w.Poller.state("s").series.checked = false // as after a restart
+		sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+		for range 2 {
+			pass(t, w.once())
+			if _, findings := w.Show(sc, w.Evaluators("s")); findings[v1alpha1.ConditionMetricsPresent].Reason != "" {
+				t.Errorf("it shows %v", findings)
+			}
+			sc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionMetricsPresent, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonTooLarge}}
+		}
+		if f, known := findingOf(w, sc, v1alpha1.ConditionMetricsPresent); !known || f.Status != "" {
+			t.Errorf("the condition stays: %+v, %v", f, known)
+		}
 	})
+}
+
+func findingOf(w *world, sc *v1alpha1.SpokeCluster, kind string) (spoke.Finding, bool) {
+	_, findings := w.Show(sc, w.Evaluators("s"))
+	f, known := findings[kind]
+	return f, known
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -43,7 +44,8 @@ func (p *Poller) Show(sc *v1alpha1.SpokeCluster, read spoke.Evaluators) ([]v1alp
 	if f, known := s.evaluating(c); known {
 		findings[v1alpha1.ConditionEvaluating] = f
 	}
-	if f, known := s.metricsPresent(); known && p.Metrics {
+	f, known := s.metricsPresent()
+	if was := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionMetricsPresent); known || (was != nil && was.Status == metav1.ConditionUnknown) {
 		findings[v1alpha1.ConditionMetricsPresent] = f
 	}
 	none := len(c.Chosen()) == 0
@@ -153,11 +155,11 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 	var names, crowds, slow []string
 	for _, e := range c.Chosen() {
 		es := s.evaluators[e.String()]
+		if es == nil || es.outcome == evaluation.Unasked {
+			return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorUnreachable, Message: slowly([]string{e.String()})}, s.slow[e.String()]
+		}
 		if s.slow[e.String()] {
 			slow = append(slow, e.String())
-		}
-		if es == nil || es.outcome == evaluation.Unasked {
-			return spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonEvaluatorUnreachable, Message: slowly(slow)}, len(slow) > 0
 		}
 		names = append(names, e.String())
 		switch {
@@ -193,7 +195,7 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 
 // slowly says that an answer takes long.
 func slowly(names []string) string {
-	return fmt.Sprintf("an answer of %s takes more than %v, and what it says about the rules is not known until it is complete. Check the network link and the Prometheus", strings.Join(names, " and "), slowAnswer)
+	return fmt.Sprintf("%s took more than %v to answer. Until an answer is complete, the state of the rules is not updated. Check the network link and the Prometheus", strings.Join(names, " and "), slowAnswer)
 }
 
 // together joins names, and adds the verb for one or for several.

@@ -34,7 +34,7 @@ type spokeState struct {
 	mu         sync.Mutex
 	evaluators map[string]*evaluatorState // by String
 	series     series
-	// slow are the evaluators whose last answer took longer than slowAnswer, also if it is not complete yet.
+	// slow has the evaluators whose latest answer took, or has taken so far, longer than slowAnswer.
 	slow map[string]bool
 	// changed are the sources whose evaluation changed. shown means that the state of an evaluator changed.
 	changed map[rule.Key]bool
@@ -84,7 +84,7 @@ func (p *Poller) state(name string) *spokeState {
 	if s == nil {
 		s = &spokeState{
 			kick: make(chan struct{}, 1), polling: make(chan struct{}, 1), parsing: rate.NewLimiter(parsingRate, parsingBurst),
-			evaluators: map[string]*evaluatorState{}, changed: map[rule.Key]bool{},
+			evaluators: map[string]*evaluatorState{}, slow: map[string]bool{}, changed: map[rule.Key]bool{},
 		}
 		s.series.known = map[string]*presence{}
 		p.spokes[name] = s
@@ -264,14 +264,13 @@ func (s *spokeState) retain(chosen []*rule.Evaluator) {
 func (s *spokeState) slows(evaluator string, is bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.slow[evaluator] == is {
-		return false
+	was := s.slow[evaluator]
+	if is {
+		s.slow[evaluator] = true
+	} else {
+		delete(s.slow, evaluator)
 	}
-	if s.slow == nil {
-		s.slow = map[string]bool{}
-	}
-	s.slow[evaluator] = is
-	return true
+	return was != is
 }
 
 // tooLarge is the gist of an answer that is too large.
