@@ -26,8 +26,8 @@ const (
 )
 
 // fleetMemory bounds the memory of all spokes together: each of them is within its own bounds, but several hostile ones
-// could exhaust the manager's memory. If they keep more than the bound, the session of the spoke that keeps the most ends. Its memory
-// no longer counts, because it is about to be released. Large answers are decoded in turn. A nil fleetMemory has no bounds.
+// could exhaust the manager's memory. If they keep more than the bound, the session of the spoke that keeps the most ends.
+// Its memory no longer counts, because it is about to be released. Large answers are decoded in turn.
 type fleetMemory struct {
 	// most bounds what is kept, in bytes; 0 means no bound.
 	most int64

@@ -280,14 +280,15 @@ const tooLarge = "too large"
 func (s *spokeState) failed(t *task, e *rule.Evaluator, es *evaluatorState, err error) (soon bool) {
 	outcome, message := evaluation.Unreachable, spoke.Clip(err.Error(), maxMessage)
 	gist := ""
+	if isTooLarge(err) {
+		gist = tooLarge
+	}
 	refused, isRefused := errors.AsType[*kubeconfig.RefusedError](err)
 	answered, isAnswer := errors.AsType[*evaluator.Error](err)
 	excess, isExcess := errors.AsType[*spoke.TooLargeError](err) // of the transport
 	switch {
 	case isExcess:
-		message, gist, answered = spoke.Clip(excess.Error(), maxMessage)+"; check that the Service or the address leads to a Prometheus", tooLarge, nil
-	case isAnswer && answered.Kind == evaluator.TooMuch:
-		gist = tooLarge
+		message, answered = spoke.Clip(excess.Error(), maxMessage)+"; check that the Service or the address leads to a Prometheus", nil
 	case isRefused:
 		outcome, message = evaluation.NotGranted, refused.Error()
 		gist = message // a person may have changed the message
