@@ -244,13 +244,17 @@ func TestSessionsAreCharged(t *testing.T) {
 	}
 	kept, memory := c.reads.bounds.charge, c.p.memory
 	kept.Set(1 << 20)
-	if memory.total != 1<<20 {
-		t.Errorf("%d bytes are charged", memory.total)
+	counts := func(n int64) {
+		t.Helper()
+		memory.mu.Lock() // watches that end are counted too
+		defer memory.mu.Unlock()
+		if memory.total != n {
+			t.Errorf("%d bytes are charged, want %d", memory.total, n)
+		}
 	}
+	counts(1 << 20)
 	s.stop()
-	if memory.total != 0 {
-		t.Errorf("%d bytes stay charged", memory.total)
-	}
+	counts(0)
 }
 
 // A page for which there is no memory in time is requested with fewer objects.
