@@ -82,7 +82,7 @@ func (x *exploration) backup(rules bool) (out []client.Object, err error) {
 	}
 	for i := range made.Items {
 		if ar := &made.Items[i]; ar.Spec.WorkloadRef == nil {
-			ar.Status = v1alpha1.AlertRuleStatus{}
+			ar.Status = v1alpha1.RuleStatus{}
 			out = append(out, ar)
 		}
 	}

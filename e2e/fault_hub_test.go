@@ -193,7 +193,7 @@ func kindLost(r *fault) {
 	g.SetLimit(8)
 	for i := range backup.Items {
 		ar := &backup.Items[i]
-		ar.ResourceVersion, ar.UID, ar.Status = "", "", v1alpha1.AlertRuleStatus{}
+		ar.ResourceVersion, ar.UID, ar.Status = "", "", v1alpha1.RuleStatus{}
 		g.Go(func() error { return client.IgnoreAlreadyExists(r.Hub.Client.Create(gctx, ar)) })
 	}
 	must(r.t, g.Wait())

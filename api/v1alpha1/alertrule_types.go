@@ -36,7 +36,7 @@ type AlertRule struct {
 	// +optional
 	// +structType=atomic
 	// +default={"observedGeneration":-1}
-	Status AlertRuleStatus `json:"status,omitzero"`
+	Status RuleStatus `json:"status,omitzero"`
 }
 
 // AlertRuleList is a list of AlertRules.
@@ -198,8 +198,8 @@ const (
 	PhaseEvaluating Phase = "Evaluating"
 )
 
-// AlertRuleStatus is the delivery status of an AlertRule.
-type AlertRuleStatus struct {
+// RuleStatus is the delivery status of an AlertRule or a RulePack.
+type RuleStatus struct {
 	// observedGeneration is the generation of the spec that this status describes. It is -1 until
 	// Rulefleet has processed the object.
 	// +optional

@@ -21,6 +21,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&AlertRule{}, &AlertRuleList{},
 		&AlertRuleTemplate{}, &AlertRuleTemplateList{},
+		&RulePack{}, &RulePackList{},
 		&SpokeCluster{}, &SpokeClusterList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)

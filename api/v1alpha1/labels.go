@@ -50,6 +50,12 @@ const (
 	// AlertRuleAnnotation is the annotation of a PrometheusRule with the namespace/name of its AlertRule.
 	AlertRuleAnnotation = Group + "/alertrule"
 
+	// RulePackHashLabel is the label of a PrometheusRule with a digest of the namespace and name of its
+	// RulePack, for use in label selectors.
+	RulePackHashLabel = Group + "/rulepack-hash"
+	// RulePackAnnotation is the annotation of a PrometheusRule with the namespace/name of its RulePack.
+	RulePackAnnotation = Group + "/rulepack"
+
 	// RuleLabelsAnnotation is the annotation of a PrometheusRule with a comma-separated list of the labels
 	// that it has for the ruleSelector of a Prometheus: those in spec.ruleLabels of the SpokeCluster, and
 	// those that the selectors require. Rulefleet removes labels in this list that are no longer needed.

@@ -1,11 +1,12 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+// The methods of AlertRules and RulePacks by which the manager treats them alike, as sources of rules.
 
-// The methods of an AlertRule by which the manager treats it as a source of rules, like any other kind of sources.
-
-// AlertRuleKind is the kind of AlertRules.
-const AlertRuleKind = "AlertRule"
+// The kinds of sources.
+const (
+	AlertRuleKind = "AlertRule"
+	RulePackKind  = "RulePack"
+)
 
 // SourceKind returns the kind of the source.
 func (r *AlertRule) SourceKind() string { return AlertRuleKind }
@@ -28,7 +29,29 @@ func (r *AlertRule) GetWorkloadRef() *WorkloadReference { return r.Spec.Workload
 // Suspended reports whether spec.suspend is true.
 func (r *AlertRule) Suspended() bool { return r.Spec.Suspend != nil && *r.Spec.Suspend }
 
-// GetStatus returns the conditions and the rows of the status.
-func (r *AlertRule) GetStatus() (conditions []metav1.Condition, rows []ClusterStatus) {
-	return r.Status.Conditions, r.Status.Clusters
-}
+// GetStatus returns the status, which may be changed.
+func (r *AlertRule) GetStatus() *RuleStatus { return &r.Status }
+
+// SourceKind returns the kind of the source.
+func (p *RulePack) SourceKind() string { return RulePackKind }
+
+// GetPlacement returns spec.placement.
+func (p *RulePack) GetPlacement() ClusterSelection { return p.Spec.Placement }
+
+// GetState returns spec.state.
+func (p *RulePack) GetState() State { return p.Spec.State }
+
+// GetOverrides returns none: patches change rules, not the state of the whole.
+func (p *RulePack) GetOverrides() []Override { return nil }
+
+// GetRuleNamespace returns spec.ruleNamespace.
+func (p *RulePack) GetRuleNamespace() NamespaceName { return p.Spec.RuleNamespace }
+
+// GetWorkloadRef returns nil: the rules are not about one workload.
+func (p *RulePack) GetWorkloadRef() *WorkloadReference { return nil }
+
+// Suspended reports whether spec.suspend is true.
+func (p *RulePack) Suspended() bool { return p.Spec.Suspend != nil && *p.Spec.Suspend }
+
+// GetStatus returns the status, which may be changed.
+func (p *RulePack) GetStatus() *RuleStatus { return &p.Status }

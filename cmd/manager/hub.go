@@ -115,6 +115,7 @@ func hubMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	for kind, scope := range map[schema.GroupVersionKind]meta.RESTScope{
 		v1alpha1.GroupVersion.WithKind("AlertRule"):                               meta.RESTScopeNamespace,
+		v1alpha1.GroupVersion.WithKind("RulePack"):                                meta.RESTScopeNamespace,
 		v1alpha1.GroupVersion.WithKind("AlertRuleTemplate"):                       meta.RESTScopeRoot,
 		v1alpha1.GroupVersion.WithKind("SpokeCluster"):                            meta.RESTScopeRoot,
 		corev1.SchemeGroupVersion.WithKind("ConfigMap"):                           meta.RESTScopeNamespace,
@@ -179,7 +180,7 @@ func (o *options) recordKeys() hub.RecordKeys {
 // checkCRDs reports the first of the operator's own CustomResourceDefinitions that is missing on the
 // hub.
 func checkCRDs(ctx context.Context, c client.Client) error {
-	for _, kind := range []string{"alertrules", "alertruletemplates", "spokeclusters"} {
+	for _, kind := range []string{"alertrules", "rulepacks", "alertruletemplates", "spokeclusters"} {
 		crd := definition()
 		name := kind + "." + v1alpha1.Group
 		err := c.Get(ctx, client.ObjectKey{Name: name}, crd)

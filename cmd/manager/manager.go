@@ -74,6 +74,7 @@ func newManager(
 				},
 				spoke.NamespaceMetadata():     {Transform: cache.TransformStripManagedFields()},
 				&v1alpha1.AlertRule{}:         {Transform: lean.AlertRule, UnsafeDisableDeepCopy: &shared},
+				&v1alpha1.RulePack{}:          {Transform: lean.RulePack, UnsafeDisableDeepCopy: &shared},
 				&v1alpha1.AlertRuleTemplate{}: {UnsafeDisableDeepCopy: &shared},
 				&v1alpha1.SpokeCluster{}:      {UnsafeDisableDeepCopy: &shared},
 			},

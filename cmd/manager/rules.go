@@ -56,8 +56,8 @@ func (r *rulesOfSpokes) Placed(ctx context.Context, name string) ([]string, erro
 		return nil, fmt.Errorf("listing the AlertRules of spoke %s: %w", name, err)
 	}
 	var out []string
-	for i := range rules {
-		out = append(out, hub.Key(&rules[i]).String())
+	for _, source := range rules {
+		out = append(out, rule.KeyOf(source).Listed())
 	}
 	return out, nil
 }

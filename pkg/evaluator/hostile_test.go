@@ -342,7 +342,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			client.MaxBytes = 4 << 20
 			begin := time.Now()
 			peak, err := peakMemory(func() error {
-				_, err := client.Rules(t.Context(), "", func(*Rule) {})
+				_, err := client.Rules(t.Context(), Filter{}, func(*Rule) {})
 				return err
 			})
 			took := time.Since(begin)
@@ -401,7 +401,7 @@ func FuzzRules(f *testing.F) {
 		client := clientOf(bytes.NewReader(body))
 		client.MaxRequests, client.MaxRules, client.MaxBytes = 1, 10, 1<<16
 		rules := 0
-		stats, err := client.Rules(t.Context(), "", func(r *Rule) {
+		stats, err := client.Rules(t.Context(), Filter{}, func(r *Rule) {
 			rules++
 			if clip(r.LastError, maxLastError) != r.LastError || r.For < 0 || r.KeepFiringFor < 0 || r.Interval < 0 ||
 				!slices.Contains([]string{HealthOK, HealthErr, HealthUnknown}, r.Health) {

@@ -100,7 +100,7 @@ func eventually(t *testing.T, condition func(context.Context) error) {
 func all(ctx context.Context, c *Client, match string) (map[string]*Rule, Stats, error) {
 	out := map[string]*Rule{}
 	var twice error
-	stats, err := c.Rules(ctx, match, func(r *Rule) {
+	stats, err := c.Rules(ctx, Filter{Match: match}, func(r *Rule) {
 		if out[r.Name] != nil {
 			twice = fmt.Errorf("%s came twice", r.Name)
 		}
@@ -229,7 +229,7 @@ func TestRulesInPagesAreBounded(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			begin := time.Now()
 			peak, err := peakMemory(func() (err error) {
-				stats, err = c.Rules(t.Context(), "", func(r *Rule) { names[r.Name] = true })
+				stats, err = c.Rules(t.Context(), Filter{}, func(r *Rule) { names[r.Name] = true })
 				return err
 			})
 			took := time.Since(begin)

@@ -8,7 +8,7 @@ import (
 
 const maxToken = 1 << 10 // bytes; Prometheus' have 40
 
-// rule reads a rule. It returns nil if it is not an alerting rule.
+// rule reads a rule. It returns nil if it is of a kind that is not read.
 func (r *reading) rule(s *stream) (*Rule, error) {
 	if limit := cmp.Or(r.client.MaxRules, defaultRules); r.found >= limit {
 		return nil, NewTooMuch("the answer", int64(r.found+1), int64(limit), "rules", "reduce the number of rules there")
@@ -34,7 +34,8 @@ func (r *reading) rule(s *stream) (*Rule, error) {
 		}
 		return s.skip()
 	})
-	if err != nil || !there || kind != "alerting" {
+	out.Recording = kind == "recording"
+	if err != nil || !there || kind != "alerting" && !(r.recording && out.Recording) {
 		return nil, err
 	}
 	out.For, out.KeepFiringFor = seconds(hold), seconds(keep)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -24,7 +26,7 @@ const (
 	HealthUnknown = "unknown" // it was not evaluated yet
 )
 
-// Rule is an alerting rule as loaded in an evaluator. It is untrusted. Fields are as the evaluator sent them,
+// Rule is a rule as loaded in an evaluator. It is untrusted. Fields are as the evaluator sent them,
 // for comparison, unless their comment says otherwise.
 type Rule struct {
 	// File is the file name; names by prometheus-operator end with <namespace>-<name>-<uid>.yaml.
@@ -34,6 +36,8 @@ type Rule struct {
 	// Interval is the evaluation interval of the group.
 	Interval time.Duration
 
+	// Recording is true for a recording rule. It has no annotations and durations.
+	Recording          bool
 	Name               string
 	Query              string // as the evaluator formats it
 	For, KeepFiringFor time.Duration
@@ -63,19 +67,58 @@ type Stats struct {
 	Restarts int
 }
 
-// Rules reads all alerting rules, and passes each to a function, which may keep it. If match is not empty, it
-// is a selector for the rules' labels. Evaluators without support for it (Prometheus before 2.54, ThanosRuler
-// before 0.38) return all rules.
+// Filter selects rules.
+type Filter struct {
+	// Match is a selector for the labels of alerting rules, or empty. Evaluators without support for it (Prometheus
+	// before 2.54, ThanosRuler before 0.38) return all of them.
+	Match string
+	// Groups are the names of the groups of which all rules are read, recording rules too, in place of alerting
+	// rules. Evaluators without support for them (Prometheus before 2.44) return all rules.
+	Groups []string
+}
+
+// maxNames bounds the length of the names of groups in the address of a request, in bytes. Servers accept at least 8 KiB.
+const maxNames = 4 << 10
+
+// parts returns the filters of the requests that are needed.
+func (f Filter) parts() []url.Values {
+	if f.Groups == nil {
+		out := url.Values{"type": {"alert"}}
+		if f.Match != "" {
+			out.Set("match[]", f.Match)
+		}
+		return []url.Values{out}
+	}
+	var out []url.Values
+	length := 0
+	for _, name := range f.Groups {
+		size := len("&rule_group%5B%5D=") + len(url.QueryEscape(name))
+		if len(out) == 0 || length+size > maxNames {
+			out, length = append(out, url.Values{}), 0
+		}
+		length += size
+		out[len(out)-1].Add("rule_group[]", name)
+	}
+	return out
+}
+
+// Rules reads the rules that a filter selects, and passes each to a function, which may keep it.
 //
 // The answer comes in pages. If the rules change so that there is no next page, reading starts again, without
 // the groups that were already passed: each group comes once, as it was when its page was read. With an error,
 // some rules are missing.
-func (c *Client) Rules(ctx context.Context, match string, each func(*Rule)) (Stats, error) {
+func (c *Client) Rules(ctx context.Context, filter Filter, each func(*Rule)) (Stats, error) {
 	do, ctx, cancel := c.newCall(ctx)
 	defer cancel()
-	r := &reading{call: do, match: match, each: each, told: map[uint64]bool{}, seed: maphash.MakeSeed()}
+	r := &reading{call: do, recording: filter.Groups != nil, each: each, told: map[uint64]bool{}, seed: maphash.MakeSeed()}
 	requests, bytes := do.requestsLeft, do.bytesLeft
-	err := r.pages(ctx)
+	var err error
+	for _, part := range filter.parts() {
+		if r.part = part; err != nil || r.unfiltered {
+			break
+		}
+		err = r.pages(ctx)
+	}
 	r.stats.Requests, r.stats.Bytes = requests-do.requestsLeft, bytes-do.bytesLeft
 	return r.stats, err
 }
@@ -83,10 +126,14 @@ func (c *Client) Rules(ctx context.Context, match string, each func(*Rule)) (Sta
 // reading is the state of one call of Rules.
 type reading struct {
 	*call
-	match string
-	each  func(*Rule)
-	stats Stats
-	found int // rules in all pages
+	// part is the filter of the present request. recording means that recording rules are read as well.
+	part      url.Values
+	recording bool
+	// unfiltered means that the answer has a group that was not requested: all groups come at once.
+	unfiltered bool
+	each       func(*Rule)
+	stats      Stats
+	found      int // rules in all pages
 	// groups counts all groups that were read, including those without rules.
 	groups int
 
@@ -118,13 +165,8 @@ func (r *reading) pages(ctx context.Context) error {
 
 // page reads one page, and returns the token of the next.
 func (r *reading) page(ctx context.Context, token string) (next string, err error) {
-	query := url.Values{
-		"type":        {"alert"},
-		"group_limit": {strconv.Itoa(cmp.Or(r.client.PageSize, defaultPage))},
-	}
-	if r.match != "" {
-		query.Set("match[]", r.match)
-	}
+	query := maps.Clone(r.part)
+	query.Set("group_limit", strconv.Itoa(cmp.Or(r.client.PageSize, defaultPage)))
 	if token != "" {
 		query.Set("group_next_token", token)
 	}
@@ -205,6 +247,9 @@ func (r *reading) group(s *stream) error {
 	}
 	for _, rule := range rules {
 		rule.File, rule.Group, rule.Interval = file, name, seconds(interval)
+	}
+	if names := r.part["rule_group[]"]; names != nil && !slices.Contains(names, name) {
+		r.unfiltered = true
 	}
 	r.tell(rules)
 	return nil

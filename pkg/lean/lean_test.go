@@ -41,7 +41,7 @@ func alertRule(name string) *v1alpha1.AlertRule {
 			WorkloadRef: &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: "Deployment", Namespace: "shop", Name: name},
 			State:       v1alpha1.Enabled,
 		},
-		Status: v1alpha1.AlertRuleStatus{
+		Status: v1alpha1.RuleStatus{
 			Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "AllApplied", Message: "in 1 of 1", LastTransitionTime: at}},
 			Clusters:   []v1alpha1.ClusterStatus{{Name: "eu-1", Phase: "Applied", Reason: "NoEvaluator", Evaluators: []string{"p"}, LastTransitionTime: at}},
 		},

@@ -27,3 +27,10 @@ var SeverityPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA
 // them into one ConfigMap of at most 1 MiB. It also limits the texts of an AlertRule, including
 // overrides.
 const MaxObject = 256 << 10
+
+// Limits of a RulePack: of its rules and, in bytes of JSON, of its PrometheusRule. prometheus-operator accepts no
+// larger one, because it writes each into one ConfigMap (pkg/operator/rules.go, maxConfigMapDataSize).
+const (
+	MaxPackRules = 500
+	MaxPack      = 512 << 10
+)

@@ -11,8 +11,27 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// OwnLabels are the labels that a hub sets on every PrometheusRule that it writes.
-var OwnLabels = []string{v1alpha1.ManagedByLabel, v1alpha1.HubLabel, v1alpha1.AlertRuleHashLabel}
+// The labels and annotations that a hub sets on the PrometheusRules that it writes. Each of them has the label and the
+// annotation of one kind of sources.
+var (
+	OwnLabels      = []string{v1alpha1.ManagedByLabel, v1alpha1.HubLabel, v1alpha1.AlertRuleHashLabel, v1alpha1.RulePackHashLabel}
+	OwnAnnotations = []string{v1alpha1.AlertRuleAnnotation, v1alpha1.RulePackAnnotation}
+)
+
+// mark is how the PrometheusRules of a kind of sources name their source.
+type mark struct{ kind, hashLabel, annotation string }
+
+var marks = []mark{
+	{v1alpha1.AlertRuleKind, v1alpha1.AlertRuleHashLabel, v1alpha1.AlertRuleAnnotation},
+	{v1alpha1.RulePackKind, v1alpha1.RulePackHashLabel, v1alpha1.RulePackAnnotation},
+}
+
+// Marks returns the label and the annotation with which the PrometheusRules of a source name it, each as a map of one
+// entry.
+func Marks(key Key) (labels, annotations map[string]string) {
+	m := marks[slices.IndexFunc(marks, func(m mark) bool { return m.kind == key.Kind })]
+	return map[string]string{m.hashLabel: Hash(key.Namespace, key.Name)}, map[string]string{m.annotation: key.NamespacedName().String()}
+}
 
 // ExtraLabels returns the labels that an object has for the spoke's evaluators, according to its
 // annotation. It leaves out the labels that delivery.Render sets on every object, because anyone in the spoke
@@ -45,13 +64,17 @@ func Adopts(o metav1.Object, formerHub string, key Key) bool {
 	return ok && of == key && Owned(o, formerHub)
 }
 
-// WithKeys copies the values of keys to a map, which may be nil.
+// WithKeys copies the values of keys to a map, which may be nil. It deletes those that from lacks.
 func WithKeys(to, from map[string]string, keys []string) map[string]string {
 	if to == nil {
 		to = map[string]string{}
 	}
 	for _, k := range keys {
-		to[k] = from[k]
+		if value, has := from[k]; has {
+			to[k] = value
+		} else {
+			delete(to, k)
+		}
 	}
 	return to
 }
@@ -72,12 +95,14 @@ func StandsFor(o metav1.Object, hubID string) (Key, bool) {
 // ParseRuleKey returns the source from which a PrometheusRule was created, according to its
 // annotation. Anyone in the spoke can change the annotation.
 func ParseRuleKey(o metav1.Object) (Key, bool) {
-	// Names in Kubernetes have a maximum length and no slash.
-	namespace, name, _ := strings.Cut(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], "/")
-	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return Key{}, false
+	for _, m := range marks {
+		// Names in Kubernetes have a maximum length and no slash.
+		namespace, name, _ := strings.Cut(o.GetAnnotations()[m.annotation], "/")
+		if len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(name)) == 0 {
+			return Key{m.kind, namespace, name}, true
+		}
 	}
-	return AlertRuleKey(namespace, name), true
+	return Key{}, false
 }
 
 // NoteExtra records in annotations of a PrometheusRule which of its labels it has for the spoke's

@@ -2,15 +2,17 @@ package rule
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// Source is an object on the hub that has rules. In each spoke on which it is placed, it has one PrometheusRule. The
-// only kind of sources is AlertRule. Its rules for a spoke are what delivery.Render makes of it.
+// Source is an object on the hub that has rules: an AlertRule or a RulePack. In each spoke on which it is placed, it
+// has one PrometheusRule. Its rules for a spoke are what delivery.Render makes of it.
 type Source interface {
 	metav1.Object
+	runtime.Object
 
 	// SourceKind returns the kind of the source.
 	SourceKind() string
@@ -25,11 +27,11 @@ type Source interface {
 	GetRuleNamespace() v1alpha1.NamespaceName
 	// GetWorkloadRef returns the workload that its rules are about, or nil.
 	GetWorkloadRef() *v1alpha1.WorkloadReference
-	// GetStatus returns what its status shows: in general, and for each spoke.
-	GetStatus() ([]metav1.Condition, []v1alpha1.ClusterStatus)
+	// GetStatus returns its status, which may be changed if the source is the caller's own.
+	GetStatus() *v1alpha1.RuleStatus
 }
 
-var _ Source = (*v1alpha1.AlertRule)(nil)
+var _, _ Source = (*v1alpha1.AlertRule)(nil), (*v1alpha1.RulePack)(nil)
 
 // Key identifies a source on the hub, or a workload in a spoke. Objects of two kinds never have the same key.
 type Key struct{ Kind, Namespace, Name string }
@@ -39,6 +41,25 @@ func KeyOf(s Source) Key { return Key{s.SourceKind(), s.GetNamespace(), s.GetNam
 
 // AlertRuleKey returns the key of an AlertRule.
 func AlertRuleKey(namespace, name string) Key { return Key{v1alpha1.AlertRuleKind, namespace, name} }
+
+// RulesIn returns how many rules a source has: those of a RulePack, at least one, and one of an AlertRule.
+func RulesIn(s Source) int {
+	n := 0
+	if p, ok := s.(*v1alpha1.RulePack); ok {
+		for i := range p.Spec.Groups {
+			n += len(p.Spec.Groups[i].Rules)
+		}
+	}
+	return max(n, 1)
+}
+
+// AnOf returns a kind of sources with its article, as messages have it.
+func AnOf(kind string) string {
+	if kind == v1alpha1.AlertRuleKind {
+		return "an " + kind
+	}
+	return "a " + kind
+}
 
 // NamespacedName returns the namespace and the name.
 func (k Key) NamespacedName() types.NamespacedName {

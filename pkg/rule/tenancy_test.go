@@ -115,7 +115,7 @@ func TestRenderEnforces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := delivery.Render(ruletest.Rule(c.edit), spoke, strictRender)
-			if err != nil || promql.Canonical(evaluation.ExprOf(p)) != promql.Canonical(c.want) {
+			if err != nil || promql.Canonical(evaluation.Exprs(p)[0]) != promql.Canonical(c.want) {
 				t.Errorf("it is %v, %v", p, err)
 			}
 		})

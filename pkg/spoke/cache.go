@@ -20,6 +20,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/lean"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // Scheme has the types that are read in a spoke.
@@ -173,7 +174,7 @@ func trimRule(hubID string) func(any) (any, error) {
 		var labels, annotations map[string]string
 		if r.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByValue { // belongs to another hub, and may be adopted
 			labels = keep(r.Labels, v1alpha1.ManagedByLabel, v1alpha1.HubLabel)
-			annotations = keep(r.Annotations, v1alpha1.AlertRuleAnnotation)
+			annotations = keep(r.Annotations, rule.OwnAnnotations...)
 		}
 		return &monitoringv1.PrometheusRule{
 			TypeMeta: r.TypeMeta,

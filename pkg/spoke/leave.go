@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke/kubeconfig"
 )
 
@@ -175,8 +176,11 @@ func (p *Provider) heldLocked(name string) ([]string, bool) {
 	return out, true
 }
 
-// alertRuleOf returns the AlertRule that an object's annotation names.
+// alertRuleOf returns the source that an object's annotation names, as lists name it.
 func alertRuleOf(o metav1.Object) string {
+	if key, ok := rule.ParseRuleKey(o); ok {
+		return Clip(key.Listed(), maxRuleName)
+	}
 	return Clip(o.GetAnnotations()[v1alpha1.AlertRuleAnnotation], maxRuleName)
 }
 
@@ -363,10 +367,10 @@ func (c *connection) ownRules(rules monitoring.Interface, served catalog) *readi
 		return list, served.confirm(ctx, monitoringv1.PrometheusRuleName, err)
 	}}
 	own := newReading(ruleKind.Kind, lw, func(o runtime.Object) error {
-		if rule, ok := o.(*monitoringv1.PrometheusRule); ok {
-			*rule = monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
-				Namespace: rule.Namespace, Name: rule.Name, UID: rule.UID, ResourceVersion: rule.ResourceVersion,
-				DeletionTimestamp: rule.DeletionTimestamp, Finalizers: rule.Finalizers, Annotations: keep(rule.Annotations, v1alpha1.AlertRuleAnnotation),
+		if o, ok := o.(*monitoringv1.PrometheusRule); ok {
+			*o = monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+				DeletionTimestamp: o.DeletionTimestamp, Finalizers: o.Finalizers, Annotations: keep(o.Annotations, rule.OwnAnnotations...),
 			}}
 		}
 		return nil

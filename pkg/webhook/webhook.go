@@ -21,15 +21,19 @@ import (
 )
 
 // +kubebuilder:webhook:mutating=false,name=alertrules.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-alertrule,groups=rulefleet.io,versions=v1alpha1,resources=alertrules,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
+// +kubebuilder:webhook:mutating=false,name=rulepacks.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-rulepack,groups=rulefleet.io,versions=v1alpha1,resources=rulepacks,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
 // +kubebuilder:webhook:mutating=false,name=alertruletemplates.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-alertruletemplate,groups=rulefleet.io,versions=v1alpha1,resources=alertruletemplates,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
 
 // Names are the names of the webhooks in the ValidatingWebhookConfiguration.
-var Names = []string{"alertrules." + v1alpha1.Group, "alertruletemplates." + v1alpha1.Group}
+var Names = []string{"alertrules." + v1alpha1.Group, "rulepacks." + v1alpha1.Group, "alertruletemplates." + v1alpha1.Group}
 
 // SetupWithManager registers the webhooks with a manager's webhook server.
 func SetupWithManager(mgr manager.Manager, o validation.Options) error {
 	if err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.AlertRule{}).WithValidator(alertRules(o)).Complete(); err != nil {
 		return fmt.Errorf("setting up the webhook for AlertRules: %w", err)
+	}
+	if err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.RulePack{}).WithValidator(rulePacks(o)).Complete(); err != nil {
+		return fmt.Errorf("setting up the webhook for RulePacks: %w", err)
 	}
 	if err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.AlertRuleTemplate{}).WithValidator(templates(o)).Complete(); err != nil {
 		return fmt.Errorf("setting up the webhook for AlertRuleTemplates: %w", err)
@@ -43,6 +47,17 @@ func alertRules(o validation.Options) *validator[*v1alpha1.AlertRule] {
 		check: func(r *v1alpha1.AlertRule) *rule.Invalid { return validation.Rule(r, o) },
 		warn:  func(r *v1alpha1.AlertRule) []string { return validation.Warnings(r, o) },
 		same: func(a, b *v1alpha1.AlertRule) bool {
+			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
+		},
+	}
+}
+
+func rulePacks(o validation.Options) *validator[*v1alpha1.RulePack] {
+	return &validator[*v1alpha1.RulePack]{
+		kind:  "RulePack",
+		check: func(p *v1alpha1.RulePack) *rule.Invalid { return validation.Pack(p, o) },
+		warn:  func(p *v1alpha1.RulePack) []string { return validation.PackWarnings(p, o) },
+		same: func(a, b *v1alpha1.RulePack) bool {
 			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 		},
 	}

@@ -405,7 +405,7 @@ func (w *world) change(change func(*v1alpha1.AlertRule)) {
 	if err := w.hub.Get(w.Context(), hub.Key(after), after); err != nil {
 		w.Fatal(err)
 	}
-	w.onAlertRule("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
+	w.onSource("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
 }
 
 // remake defines a kind again, at this time: its former definition was read before.
@@ -432,7 +432,7 @@ func (w *world) replace(change func(*v1alpha1.AlertRule)) {
 		w.Fatal(err)
 	}
 	w.drop(w.hub, ar.DeepCopy())
-	h := w.onAlertRule("", nil)
+	h := w.onSource("", nil)
 	gone := ar.DeepCopy()
 	gone.ResourceVersion += "0" // a deletion has a version of its own, which is later
 	h.Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: gone}, w.queue)
@@ -449,7 +449,7 @@ func (w *world) deleted(made metav1.Time) { w.deletedAt(made, "") }
 func (w *world) deletedAt(made metav1.Time, version string) {
 	ar := alertRule()
 	ar.CreationTimestamp, ar.ResourceVersion = made, version
-	w.onAlertRule("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
+	w.onSource("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
 }
 
 // Rules that are held for a spoke are reconciled when it is engaged again.

@@ -173,7 +173,7 @@ var exploredValidator = validation.New(validation.Options{AdminNamespace: admin,
 func (p *process) sawOnHub(c model.Change) {
 	switch c.Kind {
 	case "AlertRule":
-		p.Deliver(p.reconciler.onAlertRule("", nil), c, hub.Edited.Update)
+		p.Deliver(p.reconciler.onSource("", nil), c, hub.Edited.Update)
 	case "SpokeCluster":
 		p.Deliver(p.reconciler.onSpokeCluster("", nil), c, hub.Decided.Update)
 	}

@@ -315,15 +315,15 @@ func TestSuspendedSpoke(t *testing.T) {
 	t.Run("news is told", func(t *testing.T) {
 		w := applied(t)
 		ar := alertRule()
-		w.onAlertRule("", nil).Delete(t.Context(), deleted(ar), w.queue)
+		w.onSource("", nil).Delete(t.Context(), deleted(ar), w.queue)
 		if len(w.changed) > 0 {
 			t.Errorf("a spoke that is there is told of: %q", w.changed)
 		}
 		w.away = true
-		w.onAlertRule("", nil).Delete(t.Context(), deleted(ar), w.queue)
+		w.onSource("", nil).Delete(t.Context(), deleted(ar), w.queue)
 		w.away = false
 		w.member(suspend)
-		w.onAlertRule("", nil).Delete(t.Context(), deleted(ar), w.queue)
+		w.onSource("", nil).Delete(t.Context(), deleted(ar), w.queue)
 		if !slices.Equal(w.changed, []string{"s", "s"}) {
 			t.Errorf("told %q", w.changed)
 		}

@@ -56,7 +56,7 @@ func (o *observation) key() rule.Key { return hub.KeyOf(o.req) }
 
 // row returns what the status of the source shows of the spoke, or nil.
 func (o *observation) row() *v1alpha1.ClusterStatus {
-	_, rows := o.source.GetStatus()
+	rows := o.source.GetStatus().Clusters
 	for i := range rows {
 		if string(rows[i].Name) == o.spoke.Name {
 			return &rows[i]

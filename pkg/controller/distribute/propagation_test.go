@@ -132,5 +132,5 @@ func (w *world) told() {
 	if err := w.hub.Get(w.Context(), request("s", "down").NamespacedName, ar); err != nil {
 		w.Fatal(err)
 	}
-	w.onAlertRule("", nil).Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: ar}, w.queue)
+	w.onSource("", nil).Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: ar}, w.queue)
 }

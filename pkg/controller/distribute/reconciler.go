@@ -1,5 +1,5 @@
 // Package distribute pushes sources of rules, as PrometheusRules, to the spokes where they are placed, and removes
-// them. The only kind of sources is AlertRule.
+// them. The kinds of sources are AlertRule and RulePack.
 //
 // It reconciles one source on one spoke at a time, so that a bad rule or a bad spoke does not delay others: it
 // observes what should be in the spoke and what is there, decides what to do, acts, and reports. The decision follows

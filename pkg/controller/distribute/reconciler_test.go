@@ -1211,7 +1211,7 @@ func TestRuleWithoutAPlace(t *testing.T) {
 	second := alertRule()
 	second.CreationTimestamp = metav1.NewTime(time.Unix(2, 0))
 	w.put(w.hub, second)
-	handler := w.onAlertRule("", nil)
+	handler := w.onSource("", nil)
 	for _, ar := range []*v1alpha1.AlertRule{first, second} {
 		handler.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: ar}, w.queue)
 	}

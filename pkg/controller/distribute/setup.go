@@ -46,7 +46,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr mcmanager.Manager
 	onHub, notInSpokes := mcbuilder.WithEngageWithLocalCluster(true), mcbuilder.WithEngageWithProviderClusters(false)
 	c, err := mcbuilder.TypedControllerManagedBy[queue.Request](mgr).
 		Named("distribute").
-		Watches(&v1alpha1.AlertRule{}, r.onAlertRule, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Edited)).
+		Watches(&v1alpha1.AlertRule{}, r.onSource, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Edited)).
+		Watches(&v1alpha1.RulePack{}, r.onSource, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Edited)).
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Distribute)).
 		WatchesRawSource(provider.Started()).
@@ -97,23 +98,23 @@ func onNews(q spoke.WorkQueue, rules []queue.Request) {
 // replayTenant enqueues the AlertRules of a namespace of the hub whose labels changed, or of all if it is "", for the
 // spokes that select tenants by labels.
 func (r *Reconciler) replayTenant(ctx context.Context, namespace string, q spoke.WorkQueue) {
-	var rules v1alpha1.AlertRuleList
-	if err := r.Hub.List(ctx, &rules, client.InNamespace(namespace)); err != nil {
+	sources, err := hub.Sources(ctx, r.Hub, client.InNamespace(namespace))
+	if err != nil {
 		return // as in replay
 	}
-	rules.Items = slices.DeleteFunc(rules.Items, func(ar v1alpha1.AlertRule) bool { return ar.Namespace == r.Generated })
+	sources = slices.DeleteFunc(sources, func(s rule.Source) bool { return s.GetNamespace() == r.Generated })
 	for _, s := range r.Spokes.Spokes() {
 		c, err := hub.Cluster(ctx, r.Hub, s.Name)
 		if err != nil || c == nil || c.Tenants == nil || c.Tenants.Selector == nil {
 			continue
 		}
-		for i := range rules.Items {
-			spoke.Enqueue(q, handler.LowPriority, hub.Request(s.Name, rule.KeyOf(&rules.Items[i])))
+		for _, source := range sources {
+			spoke.Enqueue(q, handler.LowPriority, hub.Request(s.Name, rule.KeyOf(source)))
 		}
 	}
-	for i := range rules.Items {
+	for _, source := range sources {
 		if r.Changed != nil {
-			r.Changed(rule.KeyOf(&rules.Items[i]))
+			r.Changed(rule.KeyOf(source))
 		}
 	}
 }
@@ -125,14 +126,14 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 		// The cache has synced and the index exists, so the error means that the process is ending.
 		return
 	}
-	for i := range rules {
-		spoke.Enqueue(q, handler.LowPriority, hub.Request(name, rule.KeyOf(&rules[i])))
+	for _, source := range rules {
+		spoke.Enqueue(q, handler.LowPriority, hub.Request(name, rule.KeyOf(source)))
 	}
 }
 
-// onAlertRule enqueues a changed source for every engaged spoke where it is or was placed, or that has an
+// onSource enqueues a changed source for every engaged spoke where it is or was placed, or that has an
 // object of it.
-func (r *Reconciler) onAlertRule(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
+func (r *Reconciler) onSource(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	changed := func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		key := rule.KeyOf(versions[0].(rule.Source))
 		concerned, away := r.concerned(ctx, key, versions)
@@ -172,7 +173,7 @@ func (r *Reconciler) concerned(ctx context.Context, key rule.Key, versions []cli
 	return engaged, away
 }
 
-// placing tells Places of new and deleted AlertRules. One that gets a place is handled as if it were new.
+// placing tells Places of new, changed and deleted sources. One that gets a place is handled as if it were new.
 type placing struct {
 	spoke.EventHandler
 
@@ -182,25 +183,41 @@ type placing struct {
 
 // Create implements spoke.EventHandler.
 func (h *placing) Create(ctx context.Context, e event.TypedCreateEvent[client.Object], q spoke.WorkQueue) {
-	// The cache has synced, so an error means that the process is ending.
-	_ = h.r.Places.Saw(ctx, e.Object.(rule.Source))
+	h.saw(ctx, e.Object, q)
 	h.EventHandler.Create(ctx, e, q)
+}
+
+// Update implements spoke.EventHandler.
+func (h *placing) Update(ctx context.Context, e event.TypedUpdateEvent[client.Object], q spoke.WorkQueue) {
+	h.saw(ctx, e.ObjectNew, q)
+	h.EventHandler.Update(ctx, e, q)
+}
+
+func (h *placing) saw(ctx context.Context, o client.Object, q spoke.WorkQueue) {
+	next, err := h.r.Places.Saw(ctx, o.(rule.Source))
+	if err != nil {
+		return // the cache has synced, so the process is ending
+	}
+	h.place(ctx, next, q)
 }
 
 // Delete implements spoke.EventHandler.
 func (h *placing) Delete(ctx context.Context, e event.TypedDeleteEvent[client.Object], q spoke.WorkQueue) {
 	h.EventHandler.Delete(ctx, e, q)
-	next, found := h.r.Places.Gone(rule.KeyOf(e.Object.(rule.Source)))
-	if !found {
-		return
-	}
-	src, err := hub.Source(ctx, h.r.Hub, next)
-	if err != nil || src == nil {
-		return // it was deleted as well, and its event passes the place on
-	}
-	h.changed(ctx, q, src.(client.Object))
-	if h.r.Changed != nil {
-		h.r.Changed(next)
+	h.place(ctx, h.r.Places.Gone(rule.KeyOf(e.Object.(rule.Source))), q)
+}
+
+// place handles the sources that get a place.
+func (h *placing) place(ctx context.Context, next []rule.Key, q spoke.WorkQueue) {
+	for _, key := range next {
+		src, err := hub.Source(ctx, h.r.Hub, key)
+		if err != nil || src == nil {
+			continue // it was deleted as well, and its event passes the place on
+		}
+		h.changed(ctx, q, src.(client.Object))
+		if h.r.Changed != nil {
+			h.r.Changed(key)
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func TestOnAlertRule(t *testing.T) {
 			if tc.unserved {
 				w.spoke.RulesServed, w.spoke.Reader = false, nil
 			}
-			handler := w.onAlertRule("", nil)
+			handler := w.onSource("", nil)
 			switch {
 			case tc.deleted:
 				handler.Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: tc.new}, w.queue)
@@ -78,7 +78,7 @@ func TestOnAlertRuleOfAPredecessor(t *testing.T) {
 	w := applied(t)
 	w.successors = map[string]string{"former": "s"}
 	ar := placed(v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"former", "other"}})
-	w.onAlertRule("", nil).Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
+	w.onSource("", nil).Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
 	if got := w.enqueued(); !slices.Contains(got, "down in s") {
 		t.Errorf("enqueued %q", got)
 	}

@@ -11,16 +11,22 @@ import (
 const (
 	parsingRate  = 3_000
 	parsingBurst = 250_000
+	// maxParsing bounds the cost of texts that are parsed together: those of the largest RulePack, twice. Only a spoke can
+	// have more, in an object that is about to be corrected.
+	maxParsing = 1_250_000
 )
 
-// mayParse reports whether a spoke's budget allows parsing these texts, and uses it.
+// mayParse reports whether a spoke's budget allows parsing these texts, and uses it. Texts that cost more than the burst,
+// such as those of a very large RulePack, wait until all of it is there.
 func (s *spokeState) mayParse(texts ...string) bool {
 	now := time.Now()
 	for _, cost := range []func(string) int{promql.ReadingCost, promql.ParsingCost} {
+		total := 0
 		for _, text := range texts {
-			if !s.parsing.AllowN(now, cost(text)) {
-				return false
-			}
+			total += cost(text)
+		}
+		if total > maxParsing || !s.parsing.AllowN(now, min(total, parsingBurst)) {
+			return false
 		}
 	}
 	return true

@@ -164,10 +164,11 @@ type task struct {
 	cluster *rule.Cluster
 	// evaluators are those of the spoke as last read.
 	evaluators []v1alpha1.Evaluator
-	// objects are the PrometheusRules that stand for sources, by UID. groups are the same objects by the name
-	// of their group.
-	objects map[types.UID]*monitoringv1.PrometheusRule
-	groups  map[string]*monitoringv1.PrometheusRule
+	// objects are the PrometheusRules that stand for sources, by UID. groups are those of AlertRules by the name
+	// of their group, and packGroups those of RulePacks; nil if several have a group of that name.
+	objects    map[types.UID]*monitoringv1.PrometheusRule
+	groups     map[string]*monitoringv1.PrometheusRule
+	packGroups map[string]*monitoringv1.PrometheusRule
 }
 
 // poll queries all chosen evaluators of a spoke, and returns when to do so again.
@@ -225,7 +226,7 @@ func (p *Poller) ask(ctx context.Context, t *task, s *spokeState, e *rule.Evalua
 
 // task collects the input of a poll; nil if the spoke is gone.
 func (p *Poller) task(ctx context.Context, name string) (*task, error) {
-	t := &task{name: name, spoke: p.Spokes.Spoke(name), objects: map[types.UID]*monitoringv1.PrometheusRule{}, groups: map[string]*monitoringv1.PrometheusRule{}}
+	t := &task{name: name, spoke: p.Spokes.Spoke(name), objects: map[types.UID]*monitoringv1.PrometheusRule{}, groups: map[string]*monitoringv1.PrometheusRule{}, packGroups: map[string]*monitoringv1.PrometheusRule{}}
 	if t.spoke == nil {
 		return nil, nil
 	}
@@ -246,7 +247,17 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 	}
 	for key, o := range standing {
 		t.objects[o.UID] = o
-		t.groups[key.NamespacedName().String()] = o
+		if key.Kind == v1alpha1.AlertRuleKind {
+			t.groups[key.NamespacedName().String()] = o
+			continue
+		}
+		for i := range o.Spec.Groups {
+			name, only := o.Spec.Groups[i].Name, o
+			if _, twice := t.packGroups[name]; twice {
+				only = nil
+			}
+			t.packGroups[name] = only
+		}
 	}
 	return t, nil
 }

@@ -35,8 +35,9 @@ const (
 	// kubeStateMetrics is the prefix of the metrics of kube-state-metrics.
 	kubeStateMetrics = "kube_"
 	maxMissing       = 3
-	// maxNeeds bounds the selectors of one rule that are queried.
+	// maxNeeds bounds the selectors of one rule that are queried, and maxPackNeeds those of all rules of a RulePack.
 	maxNeeds        = 256
+	maxPackNeeds    = 2048
 	maxMissingBytes = 256
 )
 
@@ -288,7 +289,7 @@ func (s *spokeState) parseNeeds(t *task, render delivery.Options) map[types.UID]
 	s.mu.Unlock()
 	out := map[types.UID]*needs{}
 	for uid, o := range t.objects {
-		if n := known[uid]; (n == nil || n.generation != o.Generation) && s.mayParse(evaluation.ExprOf(o)) {
+		if n := known[uid]; (n == nil || n.generation != o.Generation) && s.mayParse(evaluation.Exprs(o)...) {
 			out[uid] = needsOf(o, render)
 		}
 	}
@@ -299,13 +300,38 @@ func (s *spokeState) parseNeeds(t *task, render delivery.Options) map[types.UID]
 func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 	n := &needs{generation: o.Generation, metrics: map[string]string{}}
 	n.key, _ = rule.ParseRuleKey(o)
-	n.of = promql.Needs(render.Readable(n.key.Namespace, evaluation.ExprOf(o)))
-	n.of = n.of[:min(len(n.of), maxNeeds)]
+	contents := evaluation.Contents(o)
+	own := recorded(contents)
+	for i := range contents {
+		needs := promql.Needs(render.Readable(n.key.Namespace, contents[i].Rule.Expr.String()))
+		needs = slices.DeleteFunc(needs, func(need []string) bool { return slices.ContainsFunc(need, own) })
+		n.of = append(n.of, needs[:min(len(needs), maxNeeds)]...)
+	}
+	slices.SortFunc(n.of, slices.Compare)
+	n.of = slices.CompactFunc(n.of, slices.Equal)
+	n.of = n.of[:min(len(n.of), maxPackNeeds)]
 	for _, selector := range slices.Concat(n.of...) {
 		metric := promql.MetricName(selector)
 		n.metrics[selector], n.metrics[metric] = metric, promql.MetricName(metric)
 	}
 	return n
+}
+
+// recorded returns whether a selector is about a series that a recording rule of the same PrometheusRule makes. It exists
+// only as long as others do, on which that rule depends.
+func recorded(contents []evaluation.Content) func(selector string) bool {
+	names := map[string]bool{}
+	for i := range contents {
+		if name := contents[i].Rule.Record; name != "" {
+			names[name] = true
+		}
+	}
+	return func(selector string) bool {
+		if len(names) == 0 {
+			return false
+		}
+		return names[promql.MetricName(selector)]
+	}
 }
 
 // conclude determines which rules lack series, and marks those for which that changed.

@@ -1,12 +1,15 @@
 package evaluate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +17,8 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/clip"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/evaluator"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -71,10 +76,10 @@ type ruleState struct {
 	// not. first means that no poll did, including the first one since the operator started.
 	proven, first bool
 	misses        int
-	// raw is a hash of the loaded rule as received. current reports whether it equals the PrometheusRule, which
-	// takes parsing both.
-	raw     uint64
-	current bool
+	// raw is a hash of the loaded rules as received. mismatch is how they differ from the PrometheusRule, or "". To find
+	// it takes parsing both.
+	raw      uint64
+	mismatch string
 }
 
 func (p *Poller) state(name string) *spokeState {
@@ -126,7 +131,7 @@ var errGone = errors.New("the object was deleted in the spoke")
 // answer is the result of polling an evaluator.
 type answer struct {
 	err      error
-	rules    map[types.UID]*evaluator.Rule
+	rules    map[types.UID][]*evaluator.Rule
 	compared map[types.UID]comparison
 	loaded   int
 	// mixed means that another evaluator answered a part, so that a missing rule says nothing.
@@ -135,8 +140,8 @@ type answer struct {
 
 // comparison is the result of comparing a PrometheusRule with the loaded one.
 type comparison struct {
-	raw     uint64 // see ruleState
-	current bool
+	raw      uint64 // see ruleState
+	mismatch string
 	// postponed means that the spoke's parsing budget is used up for now.
 	postponed bool
 }
@@ -149,38 +154,72 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 	if problem != nil {
 		return answer{err: problem}
 	}
-	out := answer{rules: map[types.UID]*evaluator.Rule{}}
-	own, others, held := 0, 0, 0
-	_, err := c.Rules(ctx, match, func(r *evaluator.Rule) {
-		o := t.groups[r.Group]
-		if uid, isOwn, known := ownerOf(e, r); known {
-			if !isOwn {
-				others++
-				return
-			}
-			o = t.objects[types.UID(uid)]
-			own++
-		}
-		out.loaded++
-		if o == nil {
+	in := &intake{t: t, e: e, kept: kept, rules: map[types.UID][]*evaluator.Rule{}}
+	_, err := c.Rules(ctx, evaluator.Filter{Match: match}, func(r *evaluator.Rule) { in.take(r, false) })
+	if err == nil && len(t.packGroups) > 0 {
+		// Recording rules don't have the label by which the others are selected.
+		_, err = c.Rules(ctx, evaluator.Filter{Groups: slices.Sorted(maps.Keys(t.packGroups))}, func(r *evaluator.Rule) { in.take(r, true) })
+	}
+	if err == nil && in.held > maxAnswer {
+		err = evaluator.NewTooMuch("Rulefleet's own rules in the answer", int64(in.held), maxAnswer, "bytes", "check that the Service or the address leads to a Prometheus")
+	}
+	if err == nil && in.own == 0 {
+		err = t.strangers(e, in.others)
+	}
+	return answer{err: err, rules: in.rules, loaded: in.loaded, mixed: in.others > 0}
+}
+
+// intake takes in the rules of an answer.
+type intake struct {
+	t    *task
+	e    *rule.Evaluator
+	kept *spoke.Charge
+	// rules are those of this hub's PrometheusRules, and held is their size in bytes.
+	rules map[types.UID][]*evaluator.Rule
+	held  int
+	// loaded counts the rules of this hub, own the rules that the evaluator itself has loaded, and others those that
+	// another evaluator has.
+	loaded, own, others int
+}
+
+// take takes in a rule: an alert of an AlertRule or, with packs, a rule of a RulePack.
+func (in *intake) take(r *evaluator.Rule, packs bool) {
+	o := in.t.groups[r.Group]
+	if packs {
+		o = in.t.packGroups[r.Group]
+	}
+	if uid, isOwn, known := ownerOf(in.e, r); known {
+		if !isOwn {
+			in.others++
 			return
 		}
-		if held += r.Size(); held > maxAnswer {
-			clear(out.rules)
-			kept.Set(0)
-			return
-		}
-		kept.Set(int64(held))
-		out.rules[o.UID] = r
-	})
-	if err == nil && held > maxAnswer {
-		err = evaluator.NewTooMuch("Rulefleet's own rules in the answer", int64(held), maxAnswer, "bytes", "check that the Service or the address leads to a Prometheus")
+		o = in.t.objects[types.UID(uid)]
+		in.own++
 	}
-	if err == nil && own == 0 {
-		err = t.strangers(e, others)
+	if o == nil && packs || o != nil && isPack(o) != packs {
+		return
 	}
-	out.err, out.mixed = err, others > 0
-	return out
+	in.loaded++
+	if o == nil {
+		return
+	}
+	if in.held += r.Size(); in.held > maxAnswer {
+		clear(in.rules)
+		in.kept.Set(0)
+		return
+	}
+	in.kept.Set(int64(in.held))
+	all := in.rules[o.UID]
+	if len(all) > 0 && all[0].File != r.File {
+		all = nil // prometheus-operator moves it from one file to another
+	}
+	in.rules[o.UID] = append(all, r)
+}
+
+// isPack reports whether a PrometheusRule is that of a RulePack.
+func isPack(o *monitoringv1.PrometheusRule) bool {
+	key, _ := rule.ParseRuleKey(o)
+	return key.Kind == v1alpha1.RulePackKind
 }
 
 // keep records an answer. It returns the latest time for the next poll.
@@ -371,7 +410,7 @@ func unasked(o *monitoringv1.PrometheusRule) *ruleState {
 
 // compare compares the rules that an evaluator has loaded with their PrometheusRules. Both come from the
 // spoke, and parsing them takes time, so it holds no lock.
-func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID]*evaluator.Rule) map[types.UID]comparison {
+func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID][]*evaluator.Rule) map[types.UID]comparison {
 	var known map[types.UID]*ruleState
 	s.mu.Lock()
 	if es := s.evaluators[e.String()]; es != nil {
@@ -384,9 +423,9 @@ func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID]*ev
 		is := comparison{raw: rawHash(loaded, evaluation.Confined(e, o))}
 		switch was := known[uid]; {
 		case was != nil && was.raw == is.raw && was.generation == o.Generation:
-			is.current = was.current
-		case s.mayParse(loaded.Query, evaluation.ExprOf(o)):
-			is.current = matches(o, e, loaded)
+			is.mismatch = was.mismatch
+		case s.mayParse(append(queries(loaded), evaluation.Exprs(o)...)...):
+			is.mismatch = mismatch(o, e, loaded)
 		default:
 			is.postponed = true
 		}
@@ -395,58 +434,102 @@ func (s *spokeState) compare(t *task, e *rule.Evaluator, rules map[types.UID]*ev
 	return out
 }
 
-// judge returns the state of a PrometheusRule, given what an evaluator has loaded of it, or nil.
-func judge(was *ruleState, o *monitoringv1.PrometheusRule, loaded *evaluator.Rule, compared comparison, now time.Time) *ruleState {
-	is := unasked(o)
-	is.Seen, is.raw, is.current = true, compared.raw, compared.current
-	if loaded != nil {
-		is.Firing, is.Pending = int32(min(loaded.Firing, 1<<30)), int32(min(loaded.Pending, 1<<30)) //nolint:gosec // bounded
+func queries(loaded []*evaluator.Rule) []string {
+	out := make([]string, 0, 2*len(loaded))
+	for _, r := range loaded {
+		out = append(out, r.Query)
 	}
-	switch {
-	case !is.current:
-		is.Outcome, is.since = evaluation.Absent, now
-		if was != nil && was.Outcome == evaluation.Absent && was.generation == is.generation {
+	return out
+}
+
+// judge returns the state of a PrometheusRule, given what an evaluator has loaded of it.
+func judge(was *ruleState, o *monitoringv1.PrometheusRule, loaded []*evaluator.Rule, compared comparison, now time.Time) *ruleState {
+	is := unasked(o)
+	is.Seen, is.raw, is.mismatch = true, compared.raw, compared.mismatch
+	for _, r := range loaded {
+		is.Firing, is.Pending = count(is.Firing, r.Firing), count(is.Pending, r.Pending)
+	}
+	pending := func(outcome evaluation.Outcome) {
+		is.Outcome, is.since = outcome, now
+		if was != nil && was.Outcome == outcome && was.generation == is.generation {
 			is.since = was.since
 		}
+	}
+	switch failed, message := failures(loaded); {
+	case len(loaded) == 0 && len(evaluation.Contents(o)) > 0, is.mismatch != "":
+		pending(evaluation.Absent)
 		is.Late = now.Sub(is.since) > evaluation.LoadingTime
-	case loaded.Health == evaluator.HealthErr:
-		is.Outcome, is.Message = evaluation.Failed, loaded.LastError
-	case loaded.Health != evaluator.HealthOK:
-		is.Outcome, is.since = evaluation.Waiting, now
-		if was != nil && was.Outcome == evaluation.Waiting && was.generation == is.generation {
-			is.since = was.since
+		if len(loaded) > 0 && isPack(o) {
+			is.Message = is.mismatch
 		}
+	case failed > 0:
+		is.Outcome, is.Message = evaluation.Failed, message
+	case slices.ContainsFunc(loaded, func(r *evaluator.Rule) bool { return r.Health != evaluator.HealthOK }):
+		pending(evaluation.Waiting)
 	default:
 		is.Outcome = evaluation.Evaluates
 	}
 	return is
 }
 
-func matches(o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded *evaluator.Rule) bool {
-	r := &evaluation.Loaded{
-		Name: loaded.Name, Query: loaded.Query, For: loaded.For, KeepFiringFor: loaded.KeepFiringFor,
-		Labels: evaluation.Given(e, o, loaded.Labels), Annotations: loaded.Annotations,
+// count adds numbers of alerts, which are limited.
+func count(to int32, n int) int32 { return int32(min(int64(to)+int64(n), 1<<30)) } //nolint:gosec // bounded
+
+// failures counts the rules that can't be evaluated, and returns the error of the first one.
+func failures(loaded []*evaluator.Rule) (n int, message string) {
+	var first *evaluator.Rule
+	for _, r := range loaded {
+		if r.Health == evaluator.HealthErr {
+			n++
+			first = cmp.Or(first, r)
+		}
 	}
-	return evaluation.LoadedDigest(r, evaluation.Confined(e, o)) == evaluation.ContentDigest(o, e)
+	if n == 0 || len(loaded) == 1 {
+		if first != nil {
+			message = first.LastError
+		}
+		return n, message
+	}
+	r := first
+	return n, fmt.Sprintf("%d of %d rules; the first is %s of group %s: %s", n, len(loaded), clip.Marked(r.Name, maxNamed), clip.Marked(r.Group, maxNamed), r.LastError)
+}
+
+// maxNamed bounds the names of a rule and a group in a message, in bytes.
+const maxNamed = 100
+
+// mismatch returns how loaded rules differ from their PrometheusRule, or "".
+func mismatch(o *monitoringv1.PrometheusRule, e *rule.Evaluator, all []*evaluator.Rule) string {
+	slices.SortStableFunc(all, func(a, b *evaluator.Rule) int { return strings.Compare(a.Group, b.Group) })
+	loaded := make([]evaluation.Loaded, 0, len(all))
+	for _, r := range all {
+		loaded = append(loaded, evaluation.Loaded{
+			Group: r.Group, Recording: r.Recording, Name: r.Name, Query: r.Query, For: r.For, KeepFiringFor: r.KeepFiringFor,
+			Labels: r.Labels, Annotations: r.Annotations,
+		})
+	}
+	return evaluation.Mismatch(o, e, loaded)
 }
 
 var seed = maphash.MakeSeed()
 
-// rawHash hashes a loaded rule and the label to which it is confined.
-func rawHash(r *evaluator.Rule, confined string) uint64 {
+// rawHash hashes loaded rules and the label to which they are confined.
+func rawHash(rules []*evaluator.Rule, confined string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	write := func(text string) { _, _ = h.WriteString(strconv.Itoa(len(text)) + ":" + text) }
 	write(confined)
-	write(r.Name)
-	write(r.Query)
-	write(r.For.String() + r.KeepFiringFor.String())
-	for _, texts := range []map[string]string{r.Labels, r.Annotations} {
-		for _, key := range slices.Sorted(maps.Keys(texts)) {
-			write(key)
-			write(texts[key])
+	for _, r := range rules {
+		write(r.Group)
+		write(r.Name)
+		write(r.Query)
+		write(r.For.String() + r.KeepFiringFor.String())
+		for _, texts := range []map[string]string{r.Labels, r.Annotations} {
+			for _, key := range slices.Sorted(maps.Keys(texts)) {
+				write(key)
+				write(texts[key])
+			}
+			write("")
 		}
-		write("")
 	}
 	return h.Sum64()
 }

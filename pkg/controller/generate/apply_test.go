@@ -52,7 +52,7 @@ func stored(change func(*v1alpha1.AlertRule), edits ...metav1.ManagedFieldsEntry
 	ar.UID, ar.ResourceVersion, ar.Generation, ar.CreationTimestamp = "uid", "7", 2, metav1.NewTime(time.Unix(1, 0))
 	status := owned("rulefleet-manager", metav1.ManagedFieldsOperationUpdate, `{"f:status":{".":{},"f:summary":{}},"f:spec":{"f:for":{}}}`)
 	status.Subresource = "status"
-	ar.Status = v1alpha1.AlertRuleStatus{ObservedGeneration: 2, Summary: &v1alpha1.RuleSummary{Ready: "1/1"}}
+	ar.Status = v1alpha1.RuleStatus{ObservedGeneration: 2, Summary: &v1alpha1.RuleSummary{Ready: "1/1"}}
 	ar.ManagedFields = append([]metav1.ManagedFieldsEntry{
 		owned(v1alpha1.FieldManager, metav1.ManagedFieldsOperationApply, `{"f:metadata":{"f:labels":{"f:app.kubernetes.io/managed-by":{},"f:rulefleet.io/template":{}}},
 			"f:spec":{"f:alert":{},"f:annotations":{"f:summary":{}},"f:expr":{},"f:for":{},"f:labels":{"f:deployment":{},"f:namespace":{},"f:team":{}},

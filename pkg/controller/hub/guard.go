@@ -21,10 +21,12 @@ type Kind struct {
 // The kinds whose absence causes deletions.
 var (
 	AlertRules         = Kind{kind: v1alpha1.AlertRuleKind, crd: "alertrules." + v1alpha1.Group}
+	RulePacks          = Kind{kind: v1alpha1.RulePackKind, crd: "rulepacks." + v1alpha1.Group}
 	AlertRuleTemplates = Kind{kind: "AlertRuleTemplate", crd: "alertruletemplates." + v1alpha1.Group}
 	SpokeClusters      = Kind{kind: "SpokeCluster", crd: "spokeclusters." + v1alpha1.Group}
 
-	kinds = []Kind{AlertRules, AlertRuleTemplates, SpokeClusters}
+	kinds       = []Kind{AlertRules, RulePacks, AlertRuleTemplates, SpokeClusters}
+	sourceKinds = []Kind{AlertRules, RulePacks}
 )
 
 // KindOf returns the kind of a source.
@@ -37,6 +39,8 @@ func (k Kind) Object() client.Object {
 	switch k {
 	case AlertRules:
 		return &v1alpha1.AlertRule{}
+	case RulePacks:
+		return &v1alpha1.RulePack{}
 	case AlertRuleTemplates:
 		return &v1alpha1.AlertRuleTemplate{}
 	default:

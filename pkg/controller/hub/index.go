@@ -1,10 +1,11 @@
-// Package hub has the controllers' shared access to the hub: indexes of AlertRules, and the guard of
+// Package hub has the controllers' shared access to the hub: indexes of sources, and the guard of
 // deletions.
 package hub
 
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,14 +41,20 @@ func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID, gener
 			return keys(o)
 		}
 	}
-	for field, fn := range map[string]client.IndexerFunc{
+	ofSources := map[string]client.IndexerFunc{
 		objectIndex: func(o client.Object) []string {
 			return []string{rule.ObjectName(hubID, rule.KeyOf(o.(rule.Source)))}
 		},
 		placementIndex: placementKeys,
-		workloadIndex:  generated(workloadKeys),
-		templateIndex:  generated(templateKeys),
-	} {
+	}
+	for _, k := range sourceKinds {
+		for field, fn := range ofSources {
+			if err := indexer.IndexField(ctx, k.Object(), field, fn); err != nil {
+				return fmt.Errorf("indexing %ss by %s: %w", k.kind, field, err)
+			}
+		}
+	}
+	for field, fn := range map[string]client.IndexerFunc{workloadIndex: generated(workloadKeys), templateIndex: generated(templateKeys)} {
 		if err := indexer.IndexField(ctx, &v1alpha1.AlertRule{}, field, fn); err != nil {
 			return fmt.Errorf("indexing AlertRules by %s: %w", field, err)
 		}
@@ -56,7 +63,7 @@ func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID, gener
 }
 
 func placementKeys(o client.Object) []string {
-	p := o.(*v1alpha1.AlertRule).Spec.Placement
+	p := o.(rule.Source).GetPlacement()
 	keys := make([]string, 0, len(p.Names)+1)
 	for _, name := range p.Names {
 		keys = append(keys, namedPrefix+string(name))
@@ -116,53 +123,64 @@ func generated(ctx context.Context, reader client.Reader, field, value string) (
 	return list.Items, nil
 }
 
-// RulesMaybeOn returns the AlertRules that name a spoke, and all that select spokes by label. They include
+// Sources returns the sources of all kinds that list options select.
+func Sources(ctx context.Context, reader client.Reader, opts ...client.ListOption) ([]rule.Source, error) {
+	var rules v1alpha1.AlertRuleList
+	if err := reader.List(ctx, &rules, opts...); err != nil {
+		return nil, fmt.Errorf("listing AlertRules: %w", err)
+	}
+	var packs v1alpha1.RulePackList
+	if err := reader.List(ctx, &packs, opts...); err != nil {
+		return nil, fmt.Errorf("listing RulePacks: %w", err)
+	}
+	out := make([]rule.Source, 0, len(rules.Items)+len(packs.Items))
+	for i := range rules.Items {
+		out = append(out, &rules.Items[i])
+	}
+	for i := range packs.Items {
+		out = append(out, &packs.Items[i])
+	}
+	return out, nil
+}
+
+// RulesMaybeOn returns the sources that name a spoke, and all that select spokes by label. They include
 // those that are placed on the spoke, whatever its labels are.
-func RulesMaybeOn(ctx context.Context, reader client.Reader, cluster string) ([]v1alpha1.AlertRule, error) {
+func RulesMaybeOn(ctx context.Context, reader client.Reader, cluster string) ([]rule.Source, error) {
 	seen := map[types.UID]bool{}
-	var out []v1alpha1.AlertRule
+	var out []rule.Source
 	for _, key := range []string{namedPrefix + cluster, bySelector} {
-		var list v1alpha1.AlertRuleList
-		if err := reader.List(ctx, &list, client.MatchingFields{placementIndex: key}); err != nil {
-			return nil, fmt.Errorf("listing the AlertRules for spoke %s: %w", cluster, err)
+		found, err := Sources(ctx, reader, client.MatchingFields{placementIndex: key})
+		if err != nil {
+			return nil, fmt.Errorf("finding the rules for spoke %s: %w", cluster, err)
 		}
-		for i := range list.Items {
-			if r := &list.Items[i]; !seen[r.UID] {
-				seen[r.UID] = true
-				out = append(out, *r)
+		for _, s := range found {
+			if !seen[s.GetUID()] {
+				seen[s.GetUID()] = true
+				out = append(out, s)
 			}
 		}
 	}
 	return out, nil
 }
 
-// RulesOn returns the AlertRules that are placed on a spoke.
-func RulesOn(ctx context.Context, reader client.Reader, cluster rule.Cluster) ([]v1alpha1.AlertRule, error) {
+// RulesOn returns the sources that are placed on a spoke.
+func RulesOn(ctx context.Context, reader client.Reader, cluster rule.Cluster) ([]rule.Source, error) {
 	maybe, err := RulesMaybeOn(ctx, reader, cluster.Name)
-	if err != nil {
-		return nil, err
-	}
-	out := maybe[:0]
-	for i := range maybe {
+	return slices.DeleteFunc(maybe, func(s rule.Source) bool {
 		// An invalid selector places nothing; the status says so.
-		if placed, err := rule.Places(maybe[i].Spec.Placement, cluster); err == nil && placed {
-			out = append(out, maybe[i])
-		}
-	}
-	return out, nil
+		placed, err := rule.Places(s.GetPlacement(), cluster)
+		return err != nil || !placed
+	}), err
 }
 
 // RuleOfObject returns the source whose PrometheusRules have a name, whatever their labels and annotations
 // say, because people can change those but not the name.
 func RuleOfObject(ctx context.Context, reader client.Reader, name string) (key rule.Key, found bool, err error) {
-	var list v1alpha1.AlertRuleList
-	if err := reader.List(ctx, &list, client.MatchingFields{objectIndex: name}); err != nil {
-		return key, false, fmt.Errorf("finding the AlertRule of PrometheusRule %s: %w", name, err)
+	sources, err := Sources(ctx, reader, client.MatchingFields{objectIndex: name})
+	if err != nil || len(sources) == 0 {
+		return key, false, err
 	}
-	if len(list.Items) == 0 {
-		return key, false, nil
-	}
-	return rule.KeyOf(&list.Items[0]), true, nil
+	return rule.KeyOf(sources[0]), true, nil
 }
 
 // Source reads a source. It returns nil if there is none.

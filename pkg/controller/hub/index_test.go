@@ -111,12 +111,14 @@ func TestIndexes(t *testing.T) {
 		want []string
 	}{
 		"maybe on a spoke": {
-			read: func(ctx context.Context) ([]v1alpha1.AlertRule, error) { return RulesMaybeOn(ctx, reader, "s") },
+			read: func(ctx context.Context) ([]v1alpha1.AlertRule, error) {
+				return alertRules(RulesMaybeOn(ctx, reader, "s"))
+			},
 			want: []string{"by-both", "by-both-name-alone", "by-label", "by-name", "elsewhere-by-label", "not-valid"},
 		},
 		"on a spoke": {
 			read: func(ctx context.Context) ([]v1alpha1.AlertRule, error) {
-				return RulesOn(ctx, reader, rule.Cluster{Name: "s", Labels: map[string]string{"env": "prod"}})
+				return alertRules(RulesOn(ctx, reader, rule.Cluster{Name: "s", Labels: map[string]string{"env": "prod"}}))
 			},
 			want: []string{"by-both", "by-both-name-alone", "by-label", "by-name"},
 		},
@@ -194,4 +196,13 @@ func TestCluster(t *testing.T) {
 	if got, err := Cluster(t.Context(), failing, "s"); err == nil || got != nil {
 		t.Errorf("of a cache that ended: %+v, %v", got, err)
 	}
+}
+
+// alertRules returns sources that are all AlertRules.
+func alertRules(sources []rule.Source, err error) ([]v1alpha1.AlertRule, error) {
+	var out []v1alpha1.AlertRule
+	for _, s := range sources {
+		out = append(out, *s.(*v1alpha1.AlertRule))
+	}
+	return out, err
 }

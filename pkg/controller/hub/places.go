@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,10 +17,11 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// Places limits the AlertRules of each tenant, which is a namespace of the hub outside of the operator's own. An
-// AlertRule without a place waits: it is not accepted, and what spokes have of it stays. An AlertRule keeps its
-// place until it is deleted. It is recorded in the condition Accepted, so a restart makes no difference. A free
-// place is for the oldest AlertRule that waits. nil has no limit. Use NewPlaces to create one.
+// Places limits the rules of each tenant, which is a namespace of the hub outside of the operator's own. A source without
+// a place waits: it is not accepted, and what spokes have of it stays. A source keeps its place until it is deleted. A
+// RulePack takes as many places as it has rules, and one that has grown beyond the limit is not accepted either. This
+// is recorded in the condition Accepted, so a restart makes no difference. Free places are for the oldest of the sources
+// that wait and for which there are enough. nil has no limit. Use NewPlaces to create one.
 type Places struct {
 	reader client.Reader
 	limit  int
@@ -31,8 +33,15 @@ type Places struct {
 
 // space is a namespace.
 type space struct {
-	held    map[rule.Key]bool
-	waiting map[rule.Key]metav1.Time // when it was created
+	// held are the sources with a place, and the number of their rules.
+	held    map[rule.Key]int
+	waiting map[rule.Key]waiter
+}
+
+// waiter is a source that waits.
+type waiter struct {
+	created metav1.Time
+	rules   int
 }
 
 // NewPlaces returns Places with a limit for each namespace except the exempt ones; 0 means no limit. reader is the
@@ -41,7 +50,7 @@ func NewPlaces(reader client.Reader, limit int, exempt ...string) *Places {
 	return &Places{reader: reader, limit: limit, exempt: exempt, spaces: map[string]*space{}}
 }
 
-// Waits returns why an AlertRule is not accepted, or nil if it has a place.
+// Waits returns why a source is not accepted, or nil if it has a place.
 func (p *Places) Waits(ctx context.Context, source rule.Source) (*rule.Invalid, error) {
 	if !p.limits(source.GetNamespace()) {
 		return nil, nil
@@ -49,86 +58,127 @@ func (p *Places) Waits(ctx context.Context, source rule.Source) (*rule.Invalid, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, err := p.of(ctx, source.GetNamespace())
-	if err != nil || s.held[rule.KeyOf(source)] {
+	if err != nil {
 		return nil, err
 	}
-	// One without an event may be gone by now, so it gets no place here.
-	if _, waits := s.waiting[rule.KeyOf(source)]; !waits && (had(source) || len(s.held) < p.limit) {
+	key, rules := rule.KeyOf(source), rule.RulesIn(source)
+	waits := "this %s waits until others are deleted, and the oldest waiting one is accepted first"
+	if _, held := s.held[key]; held {
+		if p.resize(s, key, rules) {
+			return nil, nil
+		}
+		waits = "this %s has more rules than before; remove some, or delete others"
+	} else if _, waits := s.waiting[key]; !waits && (had(source) || s.used()+rules <= p.limit) {
+		// One without an event may be gone by now, so it gets no place here.
 		return nil, nil
 	}
 	return &rule.Invalid{
 		Reason: v1alpha1.ReasonLimitExceeded, Field: "metadata.namespace",
-		Message: fmt.Sprintf("namespace %s has the maximum of %d AlertRules (chart value tenants.maxRules); this AlertRule waits until others are deleted, and the oldest waiting AlertRule is accepted first", source.GetNamespace(), p.limit),
+		Message: fmt.Sprintf("namespace %s can have at most %d rules (chart value tenants.maxRules); "+waits, source.GetNamespace(), p.limit, source.SourceKind()),
 	}, nil
 }
 
-// Saw gives a new AlertRule a place if there is one. It must be called for each in the order of their creation.
-func (p *Places) Saw(ctx context.Context, source rule.Source) error {
+// Saw gives a new source a place if there is one, and returns the waiting ones that get a place because a source now has
+// fewer rules. It must be called for each source in the order of their creation, and for each change.
+func (p *Places) Saw(ctx context.Context, source rule.Source) (next []rule.Key, err error) {
 	if !p.limits(source.GetNamespace()) {
-		return nil
+		return nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, err := p.of(ctx, source.GetNamespace())
-	if err == nil {
-		p.assign(s, source)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	key := rule.KeyOf(source)
+	if was, held := s.held[key]; held {
+		if p.resize(s, key, rule.RulesIn(source)) && s.held[key] < was {
+			next = p.admit(s)
+		}
+		return next, nil
+	}
+	p.assign(s, source)
+	return nil, nil
 }
 
-// Gone frees the place of an AlertRule that was deleted, and returns the one that gets it.
-func (p *Places) Gone(key rule.Key) (next rule.Key, found bool) {
+// Gone frees the place of a source that was deleted, and returns those that get it.
+func (p *Places) Gone(key rule.Key) (next []rule.Key) {
 	if !p.limits(key.Namespace) {
-		return next, false
+		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.spaces[key.Namespace]
 	if s == nil {
-		return next, false
+		return nil
 	}
 	delete(s.held, key)
 	delete(s.waiting, key)
 	if len(s.held)+len(s.waiting) == 0 {
 		delete(p.spaces, key.Namespace)
-		return next, false
+		return nil
 	}
-	if len(s.held) >= p.limit || len(s.waiting) == 0 {
-		return next, false
-	}
-	for other, created := range s.waiting {
-		if next.Name == "" || older(created, other.Name, s.waiting[next], next.Name) < 0 {
-			next = other
+	return p.admit(s)
+}
+
+// admit gives free places to the sources that wait, the oldest first.
+func (p *Places) admit(s *space) (next []rule.Key) {
+	keys := slices.SortedFunc(maps.Keys(s.waiting), func(a, b rule.Key) int {
+		return older(s.waiting[a].created, a, s.waiting[b].created, b)
+	})
+	used := s.used()
+	for _, key := range keys {
+		if n := s.waiting[key].rules; used+n <= p.limit {
+			used += n
+			s.held[key] = n
+			delete(s.waiting, key)
+			next = append(next, key)
 		}
 	}
-	delete(s.waiting, next)
-	s.held[next] = true
-	return next, true
+	return next
+}
+
+// resize records the number of rules of a source that has a place. It returns false if there are too many now.
+func (p *Places) resize(s *space, key rule.Key, rules int) bool {
+	was := s.held[key]
+	if rules > was && s.used()-was+rules > p.limit {
+		return false
+	}
+	s.held[key] = rules
+	return true
+}
+
+// used returns the number of rules of the sources with a place.
+func (s *space) used() (n int) {
+	for _, rules := range s.held {
+		n += rules
+	}
+	return n
 }
 
 func (p *Places) limits(namespace string) bool {
 	return p != nil && p.limit > 0 && !slices.Contains(p.exempt, namespace)
 }
 
-// of returns a namespace. The caller holds the lock. The first time, those of its AlertRules that had a place
+// of returns a namespace. The caller holds the lock. The first time, those of its sources that had a place
 // keep it, and the oldest of the others get the rest.
 func (p *Places) of(ctx context.Context, namespace string) (*space, error) {
 	if s := p.spaces[namespace]; s != nil {
 		return s, nil
 	}
-	var list v1alpha1.AlertRuleList
-	if err := p.reader.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("counting the AlertRules of namespace %s: %w", namespace, err)
+	all, err := Sources(ctx, p.reader, client.InNamespace(namespace))
+	if err != nil {
+		return nil, fmt.Errorf("counting the rules of namespace %s: %w", namespace, err)
 	}
-	s := &space{held: map[rule.Key]bool{}, waiting: map[rule.Key]metav1.Time{}}
+	s := &space{held: map[rule.Key]int{}, waiting: map[rule.Key]waiter{}}
 	p.spaces[namespace] = s
-	slices.SortFunc(list.Items, func(a, b v1alpha1.AlertRule) int {
-		return older(a.CreationTimestamp, a.Name, b.CreationTimestamp, b.Name)
+	slices.SortFunc(all, func(a, b rule.Source) int {
+		return older(a.GetCreationTimestamp(), rule.KeyOf(a), b.GetCreationTimestamp(), rule.KeyOf(b))
 	})
 	for _, first := range []bool{true, false} {
-		for i := range list.Items {
-			if had(&list.Items[i]) == first {
-				p.assign(s, &list.Items[i])
+		for _, source := range all {
+			if had(source) == first {
+				p.assign(s, source)
 			}
 		}
 	}
@@ -136,24 +186,23 @@ func (p *Places) of(ctx context.Context, namespace string) (*space, error) {
 }
 
 func (p *Places) assign(s *space, source rule.Source) {
-	key := rule.KeyOf(source)
-	if _, waits := s.waiting[key]; waits || s.held[key] {
+	key, rules := rule.KeyOf(source), rule.RulesIn(source)
+	if _, held := s.held[key]; held {
 		return
 	}
-	if had(source) || len(s.held) < p.limit {
-		s.held[key] = true
+	if _, waits := s.waiting[key]; !waits && (had(source) || s.used()+rules <= p.limit) {
+		s.held[key] = rules
 		return
 	}
-	s.waiting[key] = source.GetCreationTimestamp()
+	s.waiting[key] = waiter{source.GetCreationTimestamp(), rules}
 }
 
 // had reports whether a source had a place when its status was written last.
 func had(source rule.Source) bool {
-	conditions, _ := source.GetStatus()
-	c := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionAccepted)
+	c := apimeta.FindStatusCondition(source.GetStatus().Conditions, v1alpha1.ConditionAccepted)
 	return c != nil && c.Reason != v1alpha1.ReasonLimitExceeded
 }
 
-func older(a metav1.Time, aName string, b metav1.Time, bName string) int {
-	return cmp.Or(a.Compare(b.Time), strings.Compare(aName, bName))
+func older(a metav1.Time, aKey rule.Key, b metav1.Time, bKey rule.Key) int {
+	return cmp.Or(a.Compare(b.Time), strings.Compare(aKey.Name, bKey.Name), strings.Compare(aKey.Kind, bKey.Kind))
 }

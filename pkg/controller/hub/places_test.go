@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,7 +52,7 @@ func (p *places) exists(namespace, name string, age int, accepted string) *v1alp
 // comes creates an AlertRule and handles its event.
 func (p *places) comes(namespace, name string) {
 	p.Helper()
-	if err := p.Saw(p.Context(), p.exists(namespace, name, 0, "")); err != nil {
+	if _, err := p.Saw(p.Context(), p.exists(namespace, name, 0, "")); err != nil {
 		p.Fatal(err)
 	}
 }
@@ -62,7 +63,11 @@ func (p *places) goes(namespace, name, next string) {
 	if err := p.hub.Delete(p.Context(), &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}); err != nil {
 		p.Fatal(err)
 	}
-	if got, found := p.Gone(rule.AlertRuleKey(namespace, name)); got.Name != next || found != (next != "") {
+	var want []rule.Key
+	if next != "" {
+		want = []rule.Key{rule.AlertRuleKey(namespace, next)}
+	}
+	if got := p.Gone(rule.AlertRuleKey(namespace, name)); !slices.Equal(got, want) {
 		p.Errorf("after %s, %v is next, want %s", name, got, next)
 	}
 }
@@ -175,24 +180,65 @@ func TestPlacesWithoutLimit(t *testing.T) {
 	p.wait("shop")
 }
 
-// pack is a source of another kind than AlertRule.
-type pack struct{ *v1alpha1.AlertRule }
-
-// SourceKind implements rule.Source.
-func (pack) SourceKind() string { return "RulePack" }
+// packOf returns a RulePack with a number of rules.
+func packOf(name string, rules int) *v1alpha1.RulePack {
+	group := monitoringv1.RuleGroup{Name: "g", Rules: make([]monitoringv1.Rule, rules)}
+	return &v1alpha1.RulePack{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       v1alpha1.RulePackSpec{Groups: []monitoringv1.RuleGroup{group}},
+	}
+}
 
 // Sources of two kinds with one name do not share a place.
 func TestPlacesOfKinds(t *testing.T) {
 	p := newPlaces(t, 1)
 	p.comes("shop", "a")
-	other := pack{&v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}}}
-	if err := p.Saw(t.Context(), other); err != nil {
-		t.Fatal(err)
+	other := packOf("a", 1)
+	if next, err := p.Saw(t.Context(), other); err != nil || next != nil {
+		t.Fatal(next, err)
 	}
 	if waits, err := p.Waits(t.Context(), other); waits == nil || err != nil {
 		t.Errorf("it has a place: %v, %v", waits, err)
 	}
-	if next, found := p.Gone(rule.AlertRuleKey("shop", "a")); next != rule.KeyOf(other) || !found {
-		t.Errorf("next is %v, %v", next, found)
+	if next := p.Gone(rule.AlertRuleKey("shop", "a")); !slices.Equal(next, []rule.Key{rule.KeyOf(other)}) {
+		t.Errorf("next are %v", next)
 	}
+}
+
+// A RulePack takes as many places as it has rules. It may not grow beyond the limit. If it shrinks, others get the rest.
+func TestPlacesOfPacks(t *testing.T) {
+	p := newPlaces(t, 5)
+	saw := func(name string, rules int, next ...rule.Key) {
+		t.Helper()
+		if got, err := p.Saw(t.Context(), packOf(name, rules)); err != nil || !slices.Equal(got, next) {
+			t.Errorf("after %s with %d: next are %v, %v; want %v", name, rules, got, err, next)
+		}
+	}
+	waits := func(name string, rules int, want bool) {
+		t.Helper()
+		if got, err := p.Waits(t.Context(), packOf(name, rules)); err != nil || (got != nil) != want {
+			t.Errorf("%s with %d waits: %v, %v", name, rules, got, err)
+		}
+	}
+	key := func(name string) rule.Key { return rule.KeyOf(packOf(name, 0)) }
+	saw("a", 4)
+	waits("a", 4, false)
+	p.comes("shop", "rule")
+	saw("b", 2)
+	waits("b", 2, true)
+	saw("a", 5) // the limit is 5, and one is taken
+	waits("a", 5, true)
+	waits("a", 4, false)
+	saw("c", 1)
+	waits("c", 1, true)
+	saw("a", 3, key("c")) // b does not fit
+	waits("c", 1, false)
+	waits("a", 3, false)
+	saw("a", 1, key("b"))
+	waits("b", 2, false)
+	waits("a", 2, true)
+	if next := p.Gone(key("c")); next != nil {
+		t.Errorf("next are %v", next)
+	}
+	waits("a", 2, false)
 }

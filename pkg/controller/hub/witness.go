@@ -45,7 +45,7 @@ type Witness struct {
 type deletion struct {
 	made    time.Time
 	version string
-	// versions are the versions before the deletion, and the last one; only of an AlertRule.
+	// versions are the versions before the deletion, and the last one; only of a source.
 	versions []version
 }
 
@@ -109,6 +109,8 @@ func kindOf(o client.Object) (kind Kind, ok bool) {
 	switch o.(type) {
 	case *v1alpha1.AlertRule:
 		return AlertRules, true
+	case *v1alpha1.RulePack:
+		return RulePacks, true
 	case *v1alpha1.AlertRuleTemplate:
 		return AlertRuleTemplates, true
 	case *v1alpha1.SpokeCluster:
@@ -150,7 +152,7 @@ func (w *Witness) sawDeleted(o client.Object) {
 		return
 	}
 	d := deletion{made: o.GetCreationTimestamp().Time, version: o.GetResourceVersion()}
-	if kind == AlertRules {
+	if slices.Contains(sourceKinds, kind) {
 		d.versions = latest(append(slices.Clone(w.versions(o.GetUID())), version{read(o), d.version}))
 	}
 	w.former.Remove(o.GetUID())
@@ -206,6 +208,10 @@ func read(o client.Object) client.Object {
 			})
 		}
 		return out
+	case *v1alpha1.RulePack:
+		out := &v1alpha1.RulePack{}
+		out.Spec.Placement, out.Spec.State = o.Spec.Placement, o.Spec.State
+		return out
 	case *v1alpha1.AlertRuleTemplate:
 		out := &v1alpha1.AlertRuleTemplate{Spec: o.Spec}
 		out.Name = o.Name
@@ -235,7 +241,7 @@ func (w *Witness) Deleted(kind Kind, key types.NamespacedName, defined Defined) 
 	return defined.Has(d.made, d.version)
 }
 
-// Seen returns the remembered versions of an AlertRule or a template, by its UID, and of a SpokeCluster.
+// Seen returns the remembered versions of a source or a template, by its UID, and of a SpokeCluster.
 //
 // A version that was replaced before the SpokeCluster was created is left out: that change was made while a
 // former SpokeCluster had other labels. It would explain a removal that follows from the loss of these labels.
@@ -249,7 +255,7 @@ func (w *Witness) Seen(uid types.UID, c rule.Cluster) suspect.Seen {
 			continue
 		}
 		switch o := v.Object.(type) {
-		case *v1alpha1.AlertRule:
+		case rule.Source:
 			seen.Sources = append(seen.Sources, o)
 		case *v1alpha1.AlertRuleTemplate:
 			seen.Templates = append(seen.Templates, o)

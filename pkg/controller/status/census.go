@@ -28,7 +28,7 @@ type known struct {
 type conditions [len(counted)]metrics.Condition
 
 // newKnown returns what is to be kept of the status of the AlertRule with a UID, which came with rows.
-func newKnown(of types.UID, status *v1alpha1.AlertRuleStatus, rows []unique.Handle[rollup.Row]) known {
+func newKnown(of types.UID, status *v1alpha1.RuleStatus, rows []unique.Handle[rollup.Row]) known {
 	k := known{of: of, last: rows, shown: rows, conditions: unique.Make(outcomes(status.Conditions))}
 	if rows == nil {
 		k.shown = rollup.Rows(status)

@@ -27,7 +27,7 @@ func TestRules(t *testing.T) {
 	}
 	key := func(name string) rule.Key { return rule.AlertRuleKey("", name) }
 	store := func(name string, desired int32, conditions []metav1.Condition, rows ...v1alpha1.ClusterStatus) {
-		status := v1alpha1.AlertRuleStatus{Clusters: rows, Conditions: conditions}
+		status := v1alpha1.RuleStatus{Clusters: rows, Conditions: conditions}
 		if others := desired - int32(len(rows)); others > 0 {
 			status.Groups = []v1alpha1.ClusterGroup{{Phase: v1alpha1.PhaseApplied, Count: others}}
 		}
@@ -38,7 +38,7 @@ func TestRules(t *testing.T) {
 	store("c", 2, nil, v1alpha1.ClusterStatus{Name: "eu", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict},
 		v1alpha1.ClusterStatus{Name: "us", Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict})
 	presumed := rollup.Row{Cluster: "us", State: v1alpha1.ClusterGroup{Phase: v1alpha1.PhaseApplied}, Presumed: true}
-	r.memories.Store(key("d"), newKnown("", &v1alpha1.AlertRuleStatus{}, []unique.Handle[rollup.Row]{unique.Make(presumed)}))
+	r.memories.Store(key("d"), newKnown("", &v1alpha1.RuleStatus{}, []unique.Handle[rollup.Row]{unique.Make(presumed)}))
 	got := r.Rules()
 	wantRows := map[metrics.Row]int{
 		{Phase: v1alpha1.PhaseApplied}: 5,
@@ -57,7 +57,7 @@ func TestRules(t *testing.T) {
 // BenchmarkRulesOnManySpokes is what a scrape takes with 1,000 AlertRules on each of 1,000 spokes.
 func BenchmarkRulesOnManySpokes(b *testing.B) {
 	r := &Reconciler{}
-	status := v1alpha1.AlertRuleStatus{Summary: &v1alpha1.RuleSummary{Desired: 1000}}
+	status := v1alpha1.RuleStatus{Summary: &v1alpha1.RuleSummary{Desired: 1000}}
 	for i := range 1000 {
 		status.Clusters = append(status.Clusters, v1alpha1.ClusterStatus{Name: v1alpha1.ClusterName(fmt.Sprint("s", i)), Phase: v1alpha1.PhaseEvaluating})
 	}
@@ -72,7 +72,7 @@ func BenchmarkRulesOnManySpokes(b *testing.B) {
 // BenchmarkRules is what a scrape takes with 100,000 AlertRules.
 func BenchmarkRules(b *testing.B) {
 	r := &Reconciler{}
-	status := v1alpha1.AlertRuleStatus{
+	status := v1alpha1.RuleStatus{
 		Clusters:   []v1alpha1.ClusterStatus{{Name: "eu", Phase: v1alpha1.PhaseEvaluating}},
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: v1alpha1.ReasonAllApplied}},
 	}

@@ -467,7 +467,7 @@ func (e *exploration) otherWritesAStatus(*rapid.T) {
 	empty := rapid.Bool().Draw(e.T, "empty")
 	e.Say("another client writes the status of %s, empty: %v", ar.Name, empty)
 	if ar.Status.Conditions = nil; empty {
-		ar.Status = v1alpha1.AlertRuleStatus{}
+		ar.Status = v1alpha1.RuleStatus{}
 	}
 	if written, err := e.Hub.UpdateStatus(ar); err == nil {
 		e.confuses(written.(*v1alpha1.AlertRule))

@@ -46,7 +46,7 @@ type (
 	eventHandler = handler.TypedEventHandler[client.Object, rule.Key]
 )
 
-// Reconciler writes AlertRule.status.
+// Reconciler writes the status of AlertRules and RulePacks.
 type Reconciler struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
@@ -87,6 +87,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	err := builder.TypedControllerManagedBy[rule.Key](mgr).
 		Named("status").
 		Watches(&v1alpha1.AlertRule{}, later{}).
+		Watches(&v1alpha1.RulePack{}, later{}).
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster()).
 		WatchesRawSource(news).
 		WatchesRawSource(shown).
@@ -193,26 +194,26 @@ func enqueueLater(q queue, o client.Object) {
 	q.AddAfter(rule.KeyOf(o.(rule.Source)), debounce)
 }
 
-func everyRule(*v1alpha1.AlertRule) bool { return true }
+func everyRule(rule.Source) bool { return true }
 
 // seesLabels reports whether a rule may depend on the labels of spokes.
-func seesLabels(ar *v1alpha1.AlertRule) bool {
-	return rule.SeesLabels(ar.Spec.Placement) ||
-		slices.ContainsFunc(ar.Spec.Overrides, func(o v1alpha1.Override) bool { return rule.SeesLabels(o.ClusterSelection) })
+func seesLabels(s rule.Source) bool {
+	return rule.SeesLabels(s.GetPlacement()) ||
+		slices.ContainsFunc(s.GetOverrides(), func(o v1alpha1.Override) bool { return rule.SeesLabels(o.ClusterSelection) })
 }
 
 // onSpoke enqueues the rules that may be placed on a spoke and that concerns selects. There can be thousands,
 // most without a change, so they have a low priority.
-func (r *Reconciler) onSpoke(ctx context.Context, q queue, name string, concerns func(*v1alpha1.AlertRule) bool) {
+func (r *Reconciler) onSpoke(ctx context.Context, q queue, name string, concerns func(rule.Source) bool) {
 	rules, err := hub.RulesMaybeOn(ctx, r.Client, name)
 	if err != nil {
 		return // the cache has synced and the index exists, so the process is ending
 	}
-	for i := range rules {
-		if !concerns(&rules[i]) {
+	for _, source := range rules {
+		if !concerns(source) {
 			continue
 		}
-		key := rule.KeyOf(&rules[i])
+		key := rule.KeyOf(source)
 		if pq, ok := q.(priorityqueue.PriorityQueue[rule.Key]); ok {
 			pq.AddWithOpts(priorityqueue.AddOpts{After: debounce, Priority: new(handler.LowPriority)}, key)
 			continue
@@ -221,42 +222,42 @@ func (r *Reconciler) onSpoke(ctx context.Context, q queue, name string, concerns
 	}
 }
 
-// Reconcile updates the status of one AlertRule from the verdicts on it.
+// Reconcile updates the status of one source from the verdicts on it.
 func (r *Reconciler) Reconcile(ctx context.Context, key rule.Key) (reconcile.Result, error) {
 	count := r.lives.Count() // before anything is read
-	ar := &v1alpha1.AlertRule{}
-	if err := r.Client.Get(ctx, key.NamespacedName(), ar); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, fmt.Errorf("reading %s: %w", key, err)
-		}
+	source, err := hub.Source(ctx, r.Client, key)
+	if err != nil {
+		return reconcile.Result{}, err //nolint:wrapcheck // it says all
+	}
+	if source == nil {
 		r.forget(key, "")
 		return reconcile.Result{}, nil
 	}
-	was := r.recall(ar)
-	in, err := r.input(ctx, ar, was)
+	was := r.recall(source)
+	in, err := r.input(ctx, source, was)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	status, is, again := r.derive(in)
 	is.written, is.paced = was.written, was.paced
 	r.memories.Store(key, is)
-	if equality.Semantic.DeepEqual(status, ar.Status) {
+	if equality.Semantic.DeepEqual(&status, source.GetStatus()) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	write := contest.OfStatus(v1alpha1.AlertRuleKind, ar, &status)
-	if turn := r.yield(write, ar); turn.Behind || turn.Wait > 0 {
+	write := contest.OfStatus(key.Kind, source, &status)
+	if turn := r.yield(write, source); turn.Behind || turn.Wait > 0 {
 		return reconcile.Result{RequeueAfter: max(turn.Wait, debounce)}, nil
 	}
 	now := time.Now()
-	wait := is.paced.hold(r.Board.firing, rollup.Compare(&ar.Status, &status), now, r.Intervals.Of(firingInterval))
+	wait := is.paced.hold(r.Board.firing, rollup.Compare(source.GetStatus(), &status), now, r.Intervals.Of(firingInterval))
 	r.memories.Store(key, is)
 	if wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	next := ar.DeepCopy()
-	next.Status = status
+	next := source.DeepCopyObject().(rule.Source)
+	*next.GetStatus() = status
 	// The base may be old. Without the lock, the patch would omit fields that it considers unchanged.
-	patch := client.MergeFromWithOptions(ar, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(source, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, next, patch); err != nil {
 		is.paced = paced{} // nothing was written
 		r.memories.Store(key, is)
@@ -269,20 +270,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, key rule.Key) (reconcile.Res
 		return reconcile.Result{}, fmt.Errorf("writing the status of %s: %w", key, err)
 	}
 	is.paced.written(now, time.Now())
-	if r.Contests != nil && next.ResourceVersion != ar.ResourceVersion {
+	if r.Contests != nil && next.GetResourceVersion() != source.GetResourceVersion() {
 		r.Contests.Wrote(write, next)
 	}
 	is.written = &count
 	r.memories.Store(key, is)
-	r.tell(ar, &status)
+	r.tell(source, &status)
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // derive returns the next status of a rule, what is to be kept of it, and when to look at it again.
-func (r *Reconciler) derive(in rollup.Input) (v1alpha1.AlertRuleStatus, known, time.Duration) {
+func (r *Reconciler) derive(in rollup.Input) (v1alpha1.RuleStatus, known, time.Duration) {
 	var again time.Duration
 	if r.Contests != nil {
-		in.Contested, again = r.Contests.OfRule(v1alpha1.AlertRuleKind, rule.KeyOf(in.Rule), "")
+		in.Contested, again = r.Contests.OfRule(in.Rule.SourceKind(), rule.KeyOf(in.Rule), "")
 	}
 	left := r.starting()
 	in.Starting = left > 0
@@ -290,16 +291,16 @@ func (r *Reconciler) derive(in rollup.Input) (v1alpha1.AlertRuleStatus, known, t
 	if rows == nil && (again == 0 || left < again) {
 		again = left
 	}
-	is := newKnown(in.Rule.UID, &status, rows)
+	is := newKnown(in.Rule.GetUID(), &status, rows)
 	return status, is, again
 }
 
-// recall returns what is known of an AlertRule, and drops what is known of one that had its name before.
-func (r *Reconciler) recall(ar *v1alpha1.AlertRule) known {
-	key := rule.KeyOf(ar)
+// recall returns what is known of a source, and drops what is known of one that had its name before.
+func (r *Reconciler) recall(s rule.Source) known {
+	key := rule.KeyOf(s)
 	was, ok := r.memories.Load(key)
-	if ok && was.(known).of != ar.UID {
-		r.forget(key, ar.UID)
+	if ok && was.(known).of != s.GetUID() {
+		r.forget(key, s.GetUID())
 		ok = false
 	}
 	if !ok {
@@ -315,12 +316,12 @@ func (r *Reconciler) forget(key rule.Key, except types.UID) {
 }
 
 // yield returns whether to write a status now, or later because another client keeps changing it back.
-func (r *Reconciler) yield(write contest.Write, ar *v1alpha1.AlertRule) contest.Turn {
+func (r *Reconciler) yield(write contest.Write, s rule.Source) contest.Turn {
 	if r.Contests == nil {
 		return contest.Turn{}
 	}
-	return r.Contests.Yield(write, ar, func(message string) {
-		r.Recorder.Eventf(ar, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Status", "%s", spoke.Clip(message, spoke.MaxNote))
+	return r.Contests.Yield(write, s, func(message string) {
+		r.Recorder.Eventf(s, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Status", "%s", spoke.Clip(message, spoke.MaxNote))
 	})
 }
 
@@ -337,50 +338,50 @@ func (r *Reconciler) starting() time.Duration {
 }
 
 // input collects the input of a rule's status.
-func (r *Reconciler) input(ctx context.Context, ar *v1alpha1.AlertRule, was known) (rollup.Input, error) {
+func (r *Reconciler) input(ctx context.Context, source rule.Source, was known) (rollup.Input, error) {
 	var spokes v1alpha1.SpokeClusterList
 	if err := r.Client.List(ctx, &spokes); err != nil {
 		return rollup.Input{}, fmt.Errorf("listing SpokeClusters: %w", err)
 	}
 	in := rollup.Input{
-		Rule: ar, Invalid: r.Validator.Validate(ar), Last: was.last,
-		Verdicts: r.Board.rows(rule.KeyOf(ar), ar.UID), Leftovers: r.Board.leftover(rule.KeyOf(ar)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
+		Rule: source, Invalid: r.Validator.Validate(source), Last: was.last,
+		Verdicts: r.Board.rows(rule.KeyOf(source), source.GetUID()), Leftovers: r.Board.leftover(rule.KeyOf(source)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
 	}
 	if in.Invalid == nil {
 		var err error
-		if in.Invalid, err = r.Places.Waits(ctx, ar); err != nil {
+		if in.Invalid, err = r.Places.Waits(ctx, source); err != nil {
 			return in, err //nolint:wrapcheck // it says all
 		}
 	}
 	if in.Invalid == nil {
-		in.Warnings = r.Validator.Warnings(ar)
+		in.Warnings = r.Validator.Warnings(source)
 	}
-	if hub.Generated(ar) {
+	if ar, ok := source.(*v1alpha1.AlertRule); ok && hub.Generated(ar) {
 		in.Overridden = templating.Overridden(ar)
 	}
 	count := ptr.Deref(was.written, 0)
 	for i := range spokes.Items {
 		sc := &spokes.Items[i]
 		c := rule.Cluster{Name: sc.Name, Labels: sc.Labels, Tenants: sc.Spec.Tenants}
-		if known, err := r.Tenants.Ask(ctx, nil, ar.Namespace, &c); err != nil {
+		if known, err := r.Tenants.Ask(ctx, nil, source.GetNamespace(), &c); err != nil {
 			return in, err //nolint:wrapcheck // it says all
 		} else if !known {
 			c.Tenant = nil // until it is known, the rows stay
 		}
 		in.Clusters = append(in.Clusters, rollup.Spoke{
 			Cluster: c, Shown: r.damper.of(sc),
-			Renewed: r.lives.ChangedSince(sc.Name, count) || (was.written == nil && rollup.Predates(ar, sc.CreationTimestamp)),
+			Renewed: r.lives.ChangedSince(sc.Name, count) || (was.written == nil && rollup.Predates(source, sc.CreationTimestamp)),
 		})
 	}
 	return in, nil
 }
 
 // tell emits an Event when a rule is no longer accepted, or for another reason.
-func (r *Reconciler) tell(ar *v1alpha1.AlertRule, status *v1alpha1.AlertRuleStatus) {
-	was := apimeta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionAccepted)
+func (r *Reconciler) tell(s rule.Source, status *v1alpha1.RuleStatus) {
+	was := apimeta.FindStatusCondition(s.GetStatus().Conditions, v1alpha1.ConditionAccepted)
 	is := apimeta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted)
 	if is == nil || is.Status != metav1.ConditionFalse || (was != nil && was.Status == is.Status && was.Message == is.Message) {
 		return
 	}
-	r.Recorder.Eventf(ar, nil, "Warning", is.Reason, "Validate", "%s", is.Message)
+	r.Recorder.Eventf(s, nil, "Warning", is.Reason, "Validate", "%s", is.Message)
 }

@@ -323,7 +323,7 @@ func testTemplate(t *testing.T, h *fleet.Member) {
 			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 			must(t, err)
 			must(t, h.Client.Get(t.Context(), key, art))
-			got := shortly(&v1alpha1.AlertRule{Status: v1alpha1.AlertRuleStatus{ObservedGeneration: art.Generation, Conditions: art.Status.Conditions}})
+			got := shortly(&v1alpha1.AlertRule{Status: v1alpha1.RuleStatus{ObservedGeneration: art.Generation, Conditions: art.Status.Conditions}})
 			if got != step.accepted || art.Status.ObservedGeneration != art.Generation {
 				t.Errorf("%s: %s, of generation %d", step.expr, got, art.Status.ObservedGeneration)
 			}

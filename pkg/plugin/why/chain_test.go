@@ -22,7 +22,7 @@ func sound() *input {
 		Rule: &v1alpha1.AlertRule{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "high", Generation: 2},
 			Spec:       v1alpha1.AlertRuleSpec{Placement: v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}},
-			Status: v1alpha1.AlertRuleStatus{
+			Status: v1alpha1.RuleStatus{
 				ObservedGeneration: 2,
 				Clusters:           []v1alpha1.ClusterStatus{{Name: "eu-1", Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: 2, Rule: "team/high-1"}},
 			},

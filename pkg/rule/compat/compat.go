@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -30,6 +31,15 @@ var releasePattern = regexp.MustCompile(`^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]
 
 // releaseOf returns the evaluator's release, if it is a release of Prometheus 2 or later.
 func releaseOf(e *rule.Evaluator) (release, bool) {
+	v, known := versionOf(e)
+	if !known || v.major < 2 {
+		return release{}, false
+	}
+	return v, true
+}
+
+// versionOf returns the version of an evaluator, which can be a release of Thanos.
+func versionOf(e *rule.Evaluator) (release, bool) {
 	if e == nil {
 		return release{}, false
 	}
@@ -39,7 +49,7 @@ func releaseOf(e *rule.Evaluator) (release, bool) {
 	}
 	major, _ := strconv.Atoi(parts[1])
 	minor, _ := strconv.Atoi(parts[2])
-	return release{major, minor}, major >= 2
+	return release{major, minor}, true
 }
 
 // Parse returns the Evaluator for a version and a comma-separated list of features, or nil if
@@ -118,6 +128,31 @@ func CheckChosen(a v1alpha1.AlertSpec, c rule.Cluster) *rule.Invalid {
 		}
 		if bad := Check(e, "spec", a, ofSpoke); bad != nil {
 			return bad
+		}
+	}
+	return nil
+}
+
+// CheckGroup reports a field of a group of a RulePack, at a path, that one of a spoke's chosen evaluators does not know:
+// prometheus-operator leaves it out for that evaluator (pkg/operator/rules.go, sanitizePrometheusRulesSpec).
+func CheckGroup(g *monitoringv1.RuleGroup, path string, c rule.Cluster) *rule.Invalid {
+	for _, e := range c.Chosen() {
+		for _, d := range []struct {
+			set              bool
+			field            string
+			with, withThanos release
+		}{
+			{g.Limit != nil, "limit", release{2, 31}, release{0, 24}},
+			{g.QueryOffset != nil, "query_offset", release{2, 53}, release{0, 38}},
+			{len(g.Labels) > 0, "labels", release{3, 0}, release{0, 39}},
+		} {
+			least, name := d.with, "Prometheus"
+			if e.Kind == rule.KindThanosRuler {
+				least, name = d.withThanos, "Thanos"
+			}
+			if own, known := versionOf(e); d.set && known && own.before(least) {
+				return unsupported(path+"."+d.field, fmt.Sprintf("%s %s%s does not support the field; %s or later is required", name, own, ofSpoke, least))
+			}
 		}
 	}
 	return nil

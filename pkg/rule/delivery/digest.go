@@ -6,16 +6,12 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// ownAnnotations are the annotations that Render sets on every PrometheusRule. Annotations and labels that
-// are neither own nor extra belong to others.
-var ownAnnotations = []string{v1alpha1.AlertRuleAnnotation}
-
 // Digest returns a short digest of the parts of a PrometheusRule that this hub defines: its spec, and
-// the labels and annotations that Render sets. Objects with the same digest need no write.
+// the labels and annotations that Render sets. Objects with the same digest need no write. Annotations and labels
+// that are neither own nor extra belong to others.
 func Digest(p *monitoringv1.PrometheusRule) string {
 	content := struct {
 		Spec        monitoringv1.PrometheusRuleSpec
@@ -25,7 +21,7 @@ func Digest(p *monitoringv1.PrometheusRule) string {
 	for _, key := range rule.OwnLabels {
 		content.Labels = append(content.Labels, p.Labels[key])
 	}
-	for _, key := range ownAnnotations {
+	for _, key := range rule.OwnAnnotations {
 		content.Annotations = append(content.Annotations, p.Annotations[key])
 	}
 	for _, key := range rule.ExtraLabels(p) {

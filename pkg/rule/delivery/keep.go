@@ -28,11 +28,17 @@ func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c rule.Cluster, 
 	rule.NoteExtra(desired.Annotations, desired.Labels)
 }
 
-// KeepMark keeps the cluster label of an alert while the choice of the evaluator with that external
+// KeepMark keeps the cluster label of alerts while the choice of the evaluator with that external
 // label is open. With another value, it would be another alert.
 func KeepMark(desired, existing *monitoringv1.PrometheusRule, c rule.Cluster, o Options) {
 	if mark := evaluation.MarkOf(existing, o.ClusterLabel); mark != "" && o.ClusterLabel != "" && evaluation.Undecided(&c) && rule.Owned(existing, o.HubID) {
-		desired.Spec.Groups[0].Rules[0].Labels[o.ClusterLabel] = mark
+		for i := range desired.Spec.Groups {
+			for j := range desired.Spec.Groups[i].Rules {
+				if r := &desired.Spec.Groups[i].Rules[j]; r.Alert != "" {
+					r.Labels[o.ClusterLabel] = mark
+				}
+			}
+		}
 	}
 }
 

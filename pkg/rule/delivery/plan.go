@@ -115,7 +115,7 @@ func updated(existing, desired *monitoringv1.PrometheusRule) *monitoringv1.Prome
 	}
 	o.Labels = rule.WithKeys(o.Labels, desired.Labels, slices.Concat(rule.ExtraLabels(desired), rule.OwnLabels))
 	delete(o.Annotations, v1alpha1.RuleLabelsAnnotation)
-	o.Annotations = rule.WithKeys(o.Annotations, desired.Annotations, ownAnnotations)
+	o.Annotations = rule.WithKeys(o.Annotations, desired.Annotations, rule.OwnAnnotations)
 	if list := desired.Annotations[v1alpha1.RuleLabelsAnnotation]; list != "" {
 		o.Annotations[v1alpha1.RuleLabelsAnnotation] = list
 	}

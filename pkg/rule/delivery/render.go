@@ -10,6 +10,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -80,7 +81,7 @@ func Render(s rule.Source, c rule.Cluster, o Options) (*monitoringv1.PrometheusR
 		},
 		Spec: monitoringv1.PrometheusRuleSpec{Groups: groups},
 	}
-	if bad := checkObjectSize(object); bad != nil {
+	if bad := checkObjectSize(s, object); bad != nil {
 		return nil, bad
 	}
 	return object, nil
@@ -88,10 +89,17 @@ func Render(s rule.Source, c rule.Cluster, o Options) (*monitoringv1.PrometheusR
 
 // groupsOf returns the rules of a source for one spoke. This is where kinds of sources differ.
 func groupsOf(s rule.Source, c rule.Cluster, o Options) ([]monitoringv1.RuleGroup, error) {
-	r, ok := s.(*v1alpha1.AlertRule)
-	if !ok {
-		return nil, fmt.Errorf("rendering %s %s/%s: unknown kind of sources", s.SourceKind(), s.GetNamespace(), s.GetName())
+	switch s := s.(type) {
+	case *v1alpha1.AlertRule:
+		return groupOf(s, c, o)
+	case *v1alpha1.RulePack:
+		return packGroups(s, c, o)
 	}
+	return nil, fmt.Errorf("rendering %s: unknown kind of sources", rule.KeyOf(s))
+}
+
+// groupOf returns the group of an AlertRule for one spoke.
+func groupOf(r *v1alpha1.AlertRule, c rule.Cluster, o Options) ([]monitoringv1.RuleGroup, error) {
 	e := effective(r, c)
 	alert, bad := placeholder.ForCluster(c.Name, c.Labels).Alert(e.alert)
 	if bad != nil {
@@ -133,19 +141,17 @@ func groupsOf(s rule.Source, c rule.Cluster, o Options) ([]monitoringv1.RuleGrou
 // objectLabels returns the labels of the PrometheusRule itself: those of the hub, spec.ruleLabels of
 // the SpokeCluster, and those that the spoke's evaluators need in addition.
 func objectLabels(s rule.Source, c rule.Cluster, o Options) map[string]string {
-	out := rule.WithKeys(maps.Clone(c.RuleLabels), map[string]string{
-		v1alpha1.ManagedByLabel:     v1alpha1.ManagedByValue,
-		v1alpha1.HubLabel:           o.HubID,
-		v1alpha1.AlertRuleHashLabel: rule.Hash(s.GetNamespace(), s.GetName()),
-	}, rule.OwnLabels)
-	needed, _ := evaluation.DemandedLabels(&c, out)
+	own, _ := rule.Marks(rule.KeyOf(s))
+	own[v1alpha1.ManagedByLabel], own[v1alpha1.HubLabel] = v1alpha1.ManagedByValue, o.HubID
+	out := rule.WithKeys(maps.Clone(c.RuleLabels), own, rule.OwnLabels)
+	needed, _ := evaluation.DemandedLabels(&c, evaluation.WithOwn(out))
 	maps.Copy(out, needed)
 	return out
 }
 
 // objectAnnotations returns the annotations of the PrometheusRule itself, which has these labels.
 func objectAnnotations(s rule.Source, labels map[string]string) map[string]string {
-	out := map[string]string{v1alpha1.AlertRuleAnnotation: s.GetNamespace() + "/" + s.GetName()}
+	_, out := rule.Marks(rule.KeyOf(s))
 	rule.NoteExtra(out, labels)
 	return out
 }
@@ -157,9 +163,9 @@ func duration[T ~string](d v1alpha1.Duration) *T {
 	return new(T(d))
 }
 
-// ruleLabels returns the alert's labels. Labels that identify the spoke, or that decide who is paged,
+// ruleLabels returns the labels of an alert of a source. Labels that identify the spoke, or that decide who is paged,
 // are set last, so that nothing in the rule can override them.
-func ruleLabels(r *v1alpha1.AlertRule, alert v1alpha1.AlertSpec, c rule.Cluster, o Options) map[string]string {
+func ruleLabels(s rule.Source, alert v1alpha1.AlertSpec, c rule.Cluster, o Options) map[string]string {
 	labels := plainMap(alert.Labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -167,8 +173,8 @@ func ruleLabels(r *v1alpha1.AlertRule, alert v1alpha1.AlertSpec, c rule.Cluster,
 	if alert.Severity != "" {
 		labels[rule.SeverityLabel] = gotemplate.Literal(string(alert.Severity))
 	}
-	if r.Namespace != o.AdminNamespace {
-		maps.Copy(labels, forced(o.Tenancy, TargetNamespace(r, c, o)))
+	if s.GetNamespace() != o.AdminNamespace {
+		maps.Copy(labels, forced(o.Tenancy, TargetNamespace(s, c, o)))
 	}
 	if o.ClusterLabel != "" {
 		labels[o.ClusterLabel] = gotemplate.Literal(evaluation.LabelValue(&c))
@@ -200,14 +206,33 @@ func checkExpr(expr string) *rule.Invalid {
 	return nil
 }
 
-// checkObjectSize refuses a PrometheusRule that has become too large with its placeholders replaced.
-func checkObjectSize(p *monitoringv1.PrometheusRule) *rule.Invalid {
+// checkObjectSize refuses a PrometheusRule that has become too large with its placeholders replaced, or its patches.
+func checkObjectSize(s rule.Source, p *monitoringv1.PrometheusRule) *rule.Invalid {
 	data, err := json.Marshal(p)
 	if err != nil { // impossible for strings, numbers and maps of them
 		panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
 	}
+	if s.SourceKind() == v1alpha1.RulePackKind {
+		return checkPackSize(p, len(data))
+	}
 	if len(data) > rule.MaxObject {
 		return rule.NewInvalid("spec", "the rule has %d bytes after its placeholders are replaced; at most %d are allowed; shorten its texts", len(data), rule.MaxObject)
+	}
+	return nil
+}
+
+// checkPackSize refuses a PrometheusRule of a RulePack that is too large, given its size as JSON. prometheus-operator writes
+// YAML, which can be longer, but not twice as long.
+func checkPackSize(p *monitoringv1.PrometheusRule, size int) *rule.Invalid {
+	if size > rule.MaxPack/2 {
+		text, err := yaml.Marshal(p.Spec)
+		if err != nil { // as above
+			panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
+		}
+		size = max(size, len(text))
+	}
+	if size > rule.MaxPack {
+		return rule.NewInvalid("spec", "the PrometheusRule has %d bytes; at most %d are allowed; split the RulePack", size, rule.MaxPack)
 	}
 	return nil
 }

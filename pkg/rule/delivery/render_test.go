@@ -128,7 +128,7 @@ func TestDigest(t *testing.T) {
 }
 
 func TestSmallObject(t *testing.T) {
-	if bad := checkObjectSize(&monitoringv1.PrometheusRule{}); bad != nil {
+	if bad := checkObjectSize(&v1alpha1.AlertRule{}, &monitoringv1.PrometheusRule{}); bad != nil {
 		t.Error(bad)
 	}
 }

@@ -133,7 +133,7 @@ func (in *Choice) serving(candidates []*v1alpha1.Evaluator) *v1alpha1.Evaluator 
 func (in *Choice) isFor(o *monitoringv1.PrometheusRule, e *rule.Evaluator) bool {
 	alone := rule.Cluster{Name: in.Cluster.Name, RuleLabels: in.Cluster.RuleLabels, Evaluators: []rule.Evaluator{*e}}
 	want := rule.WithKeys(maps.Clone(alone.RuleLabels), o.Labels, rule.OwnLabels)
-	needed, _ := demandedLabels(&alone, want)
+	needed, _ := demandedLabels(&alone, WithOwn(want))
 	maps.Copy(want, needed)
 	extra := rule.WithKeys(nil, o.Labels, slices.Concat(rule.ExtraLabels(o), rule.OwnLabels))
 	return maps.Equal(want, extra) && (in.ClusterLabel == "" || MarkOf(o, in.ClusterLabel) == gotemplate.Literal(LabelValue(&alone)))
@@ -187,10 +187,20 @@ func SameChoice(a, b []v1alpha1.Evaluator) bool {
 	return within(a, b) && within(b, a)
 }
 
-// MarkOf returns the value of a label of the only alert in a PrometheusRule.
+// MarkOf returns the value of a label of the alerts in a PrometheusRule, or "" if they differ.
 func MarkOf(o *monitoringv1.PrometheusRule, label string) string {
-	if len(o.Spec.Groups) != 1 || len(o.Spec.Groups[0].Rules) != 1 {
-		return ""
+	value, first := "", true
+	for i := range o.Spec.Groups {
+		for j := range o.Spec.Groups[i].Rules {
+			r := &o.Spec.Groups[i].Rules[j]
+			switch {
+			case r.Alert == "":
+			case first:
+				value, first = r.Labels[label], false
+			case r.Labels[label] != value:
+				return ""
+			}
+		}
 	}
-	return o.Spec.Groups[0].Rules[0].Labels[label]
+	return value
 }

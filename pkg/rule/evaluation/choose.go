@@ -96,11 +96,21 @@ func demandedLabels(c *rule.Cluster, has map[string]string) (needed map[string]s
 	return needed, nil
 }
 
+// WithOwn returns labels together with those that a hub sets itself, of all kinds of sources, so that demandedLabels
+// demands none of these.
+func WithOwn(labels map[string]string) map[string]string {
+	out := make(map[string]string, len(labels)+len(rule.OwnLabels))
+	for _, key := range rule.OwnLabels {
+		out[key] = ""
+	}
+	maps.Copy(out, labels)
+	return out
+}
+
 // LabelProblem explains why no single set of labels makes the chosen evaluators of a spoke select a
 // PrometheusRule, and what to do. It returns "" if there is one.
 func LabelProblem(c rule.Cluster) string {
-	has := rule.WithKeys(maps.Clone(c.RuleLabels), nil, rule.OwnLabels)
-	_, why := demandedLabels(&c, has)
+	_, why := demandedLabels(&c, WithOwn(c.RuleLabels))
 	if len(why) == 0 {
 		return ""
 	}

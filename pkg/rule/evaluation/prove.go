@@ -2,6 +2,7 @@ package evaluation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +49,8 @@ type State struct {
 	// Unsure is true if the rule is Absent or Waiting according to the first polls since the operator
 	// started. If it was evaluated before, too few polls agree to report it.
 	Unsure bool
-	// Message is the error of the evaluation.
+	// Message is the error of the evaluation if it is Failed and, if it is Absent, the first difference from the version
+	// that is loaded, or "".
 	Message string
 	// Firing and Pending are the last known numbers of its alerts, if Seen is true.
 	Firing, Pending int32
@@ -151,9 +153,13 @@ func conclude(e *rule.Evaluator, is State, accepted bool) (phase v1alpha1.Phase,
 		return v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, fmt.Sprintf("%s can't evaluate the rule: %s", e, is.Message)
 	case Absent, Waiting:
 		if is.Outcome == Absent && is.Late {
+			differs := ""
+			if is.Message != "" {
+				differs = " (the first difference is " + is.Message + ")"
+			}
 			return v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, fmt.Sprintf(
-				"%s selects the rule, but has not loaded its current version for more than %d minutes; see the events of the PrometheusRule, and the logs of prometheus-operator and of that %s's config-reloader; one invalid rule of any owner makes the reload of all rules fail",
-				e, int(LoadingTime.Minutes()), e.Kind)
+				"%s selects the rule, but has not loaded its current version for more than %d minutes%s; see the events of the PrometheusRule, and the logs of prometheus-operator and of that %s's config-reloader; one invalid rule of any owner makes the reload of all rules fail",
+				e, int(LoadingTime.Minutes()), differs, e.Kind)
 		}
 		return v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, e.String() + " selects the rule, but has not loaded and evaluated its current version yet; this takes a minute or two"
 	case Unreachable:
@@ -201,55 +207,102 @@ const (
 // maxRefusal limits the message of a refusal by prometheus-operator, in bytes.
 const maxRefusal = 256
 
-// Loaded is an alert as an evaluator has loaded it.
+// Loaded is a rule as an evaluator has loaded it.
 type Loaded struct {
+	// Group is the name of its group. Recording is false for an alert.
+	Group     string
+	Recording bool
+
 	Name, Query        string
 	For, KeepFiringFor time.Duration
 	Labels             map[string]string
 	Annotations        map[string]string
 }
 
-// LoadedDigest returns a digest of an alert that an evaluator has loaded. It equals the ContentDigest
-// of the PrometheusRule from which the alert comes, if that was not changed since.
-func LoadedDigest(r *Loaded, confined string) string {
+// loadedDigest returns a digest of a rule that an evaluator has loaded. It equals the contentDigest of the rule in the
+// PrometheusRule from which it comes, if that was not changed since.
+func loadedDigest(r *Loaded, confined string) string {
 	text := []string{r.Name, promql.Canonical(r.Query), milliseconds(r.For), milliseconds(r.KeepFiringFor)}
 	if confined != "" {
 		text[1] = "" // prometheus-operator rewrites it
 	}
+	if r.Recording {
+		text = append(text, "record")
+	}
 	return rule.Hash(slices.Concat(text, sorted(r.Labels, confined), []string{""}, sorted(r.Annotations, ""))...)
 }
 
-// ContentDigest returns a digest of the part of a PrometheusRule of this hub that an evaluator loads.
-func ContentDigest(o *monitoringv1.PrometheusRule, e *rule.Evaluator) string {
-	r := only(o)
-	if r == nil {
-		return ""
-	}
-	loaded := Loaded{Name: r.Alert, Query: r.Expr.String(), Labels: r.Labels, Annotations: r.Annotations}
+// contentDigest returns a digest of the part of a rule in a PrometheusRule of this hub that an evaluator loads. confined
+// is the result of Confined.
+func contentDigest(c *Content, confined string) string {
+	r := c.Rule
+	loaded := Loaded{Name: r.Alert + r.Record, Recording: r.Alert == "", Query: r.Expr.String(), Labels: c.labels(), Annotations: r.Annotations}
 	if r.For != nil {
 		loaded.For = parsedDuration(string(*r.For))
 	}
 	if r.KeepFiringFor != nil {
 		loaded.KeepFiringFor = parsedDuration(string(*r.KeepFiringFor))
 	}
-	return LoadedDigest(&loaded, Confined(e, o))
+	return loadedDigest(&loaded, confined)
 }
 
-// ExprOf returns the expression of a PrometheusRule of this hub.
-func ExprOf(o *monitoringv1.PrometheusRule) string {
-	if r := only(o); r != nil {
-		return r.Expr.String()
+// Content is a rule in a PrometheusRule, and its group.
+type Content struct {
+	Group *monitoringv1.RuleGroup
+	Rule  *monitoringv1.Rule
+}
+
+// labels returns the labels of a rule, with those of its group.
+func (c *Content) labels() map[string]string {
+	if len(c.Group.Labels) == 0 {
+		return c.Rule.Labels
+	}
+	out := maps.Clone(c.Group.Labels)
+	maps.Copy(out, c.Rule.Labels)
+	return out
+}
+
+// Contents returns the rules of a PrometheusRule in the order in which Prometheus returns them: sorted by group.
+func Contents(o *monitoringv1.PrometheusRule) []Content {
+	var out []Content
+	for i := range o.Spec.Groups {
+		g := &o.Spec.Groups[i]
+		for j := range g.Rules {
+			out = append(out, Content{g, &g.Rules[j]})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Content) int { return strings.Compare(a.Group.Name, b.Group.Name) })
+	return out
+}
+
+// Exprs returns the expressions of a PrometheusRule of this hub.
+func Exprs(o *monitoringv1.PrometheusRule) []string {
+	all := Contents(o)
+	out := make([]string, 0, len(all))
+	for i := range all {
+		out = append(out, all[i].Rule.Expr.String())
+	}
+	return out
+}
+
+// Mismatch returns how what an evaluator has loaded of a PrometheusRule of this hub, sorted by group, differs from its
+// content: the first rule that is missing, or not as it should be. It returns "" if it does not differ.
+func Mismatch(o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded []Loaded) string {
+	all, confined := Contents(o), Confined(e, o)
+	for i := range all {
+		if i < len(loaded) {
+			is := loaded[i]
+			is.Labels = given(e, &all[i], is.Labels)
+			if is.Group == all[i].Group.Name && loadedDigest(&is, confined) == contentDigest(&all[i], confined) {
+				continue
+			}
+		}
+		return fmt.Sprintf("rule %s of group %s", clip.Marked(all[i].Rule.Alert+all[i].Rule.Record, maxRefusal), clip.Marked(all[i].Group.Name, maxRefusal))
+	}
+	if len(all) < len(loaded) {
+		return "a rule that is not in it"
 	}
 	return ""
-}
-
-// only returns the one rule of a PrometheusRule of this hub, or nil if it does not have the form that
-// a hub writes, which is about to be corrected.
-func only(o *monitoringv1.PrometheusRule) *monitoringv1.Rule {
-	if len(o.Spec.Groups) != 1 || len(o.Spec.Groups[0].Rules) != 1 {
-		return nil
-	}
-	return &o.Spec.Groups[0].Rules[0]
 }
 
 // Confined returns the label that an evaluator sets on every alert of a PrometheusRule, and with which
@@ -261,16 +314,15 @@ func Confined(e *rule.Evaluator, o *monitoringv1.PrometheusRule) string {
 	return ""
 }
 
-// Given returns the labels that an evaluator received for the alert of a PrometheusRule, of those that
-// it reports. A ThanosRuler reports its external labels as labels of the alert, in place of labels of
-// the same name. prometheus-operator gives it at least one, with the name of its pod.
-func Given(e *rule.Evaluator, o *monitoringv1.PrometheusRule, told map[string]string) map[string]string {
-	r := only(o)
-	if e.Kind != rule.KindThanosRuler || r == nil {
+// given returns the labels that an evaluator received for a rule, of those that it reports. A ThanosRuler
+// reports its external labels as labels of the rule, in place of labels of the same name.
+// prometheus-operator gives it at least one, with the name of its pod.
+func given(e *rule.Evaluator, c *Content, told map[string]string) map[string]string {
+	if e.Kind != rule.KindThanosRuler {
 		return told
 	}
 	out := map[string]string{}
-	for key, value := range r.Labels {
+	for key, value := range c.labels() {
 		is, has := told[key]
 		switch {
 		case key == clusterKey && e.ClusterLabel != "" && is == e.ClusterLabel:

@@ -220,7 +220,7 @@ func asLoaded(t *testing.T, o *monitoringv1.PrometheusRule, confined string) *Lo
 		}
 		return time.Duration(time.Duration(d).Seconds() * float64(time.Second))
 	}
-	out := &Loaded{Name: r.Alert, Query: tree.String(), Labels: maps.Clone(r.Labels), Annotations: maps.Clone(r.Annotations)}
+	out := &Loaded{Group: o.Spec.Groups[0].Name, Name: r.Alert, Query: tree.String(), Labels: maps.Clone(r.Labels), Annotations: maps.Clone(r.Annotations)}
 	maps.DeleteFunc(out.Labels, func(_, value string) bool { return value == "" })
 	if r.For != nil {
 		out.For = duration(string(*r.For))
@@ -267,7 +267,7 @@ func TestLoadedIsWhatWasGiven(t *testing.T) {
 	for _, expr := range exprs {
 		t.Run(expr, func(t *testing.T) {
 			o := promRule(expr, unedited)
-			if LoadedDigest(asLoaded(t, o, ""), "") != ContentDigest(o, e) {
+			if Mismatch(o, e, []Loaded{*asLoaded(t, o, "")}) != "" {
 				t.Errorf("%s is loaded as %s, and takes for another", expr, asLoaded(t, o, "").Query)
 			}
 		})
@@ -277,7 +277,7 @@ func TestLoadedIsWhatWasGiven(t *testing.T) {
 		o := promRule("up", func(r *monitoringv1.Rule) {
 			r.For, r.KeepFiringFor = new(monitoringv1.Duration(d)), new(monitoringv1.NonEmptyDuration(d))
 		})
-		if ms%100 == 0 && LoadedDigest(asLoaded(t, o, ""), "") != ContentDigest(o, e) {
+		if ms%100 == 0 && Mismatch(o, e, []Loaded{*asLoaded(t, o, "")}) != "" {
 			t.Fatalf("for: %s is another", d)
 		}
 		if l := asLoaded(t, o, ""); milliseconds(l.For) != fmt.Sprint(ms*7+1) {
@@ -288,7 +288,7 @@ func TestLoadedIsWhatWasGiven(t *testing.T) {
 		t.Run(a, func(t *testing.T) {
 			x := promRule("up", func(r *monitoringv1.Rule) { r.For = new(monitoringv1.Duration(a)) })
 			y := promRule("up", func(r *monitoringv1.Rule) { r.For = new(monitoringv1.Duration(b)) })
-			if ContentDigest(x, e) != ContentDigest(y, e) {
+			if contentDigest(&Contents(x)[0], "") != contentDigest(&Contents(y)[0], "") {
 				t.Errorf("%s is not %s", a, b)
 			}
 		})
@@ -300,7 +300,7 @@ func TestLoadedIsOutdated(t *testing.T) {
 	e := &rule.Evaluator{}
 	base := promRule("up == 0", unedited)
 	loaded := asLoaded(t, base, "")
-	if LoadedDigest(loaded, "") != ContentDigest(base, e) {
+	if Mismatch(base, e, []Loaded{*loaded}) != "" {
 		t.Fatal("it is another at once")
 	}
 	for name, edit := range map[string]func(*monitoringv1.Rule){
@@ -324,7 +324,7 @@ func TestLoadedIsOutdated(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if o := promRule("up == 0", edit); LoadedDigest(loaded, "") == ContentDigest(o, e) {
+			if o := promRule("up == 0", edit); Mismatch(o, e, []Loaded{*loaded}) == "" {
 				t.Errorf("%s: it is the same", name)
 			}
 		})
@@ -339,7 +339,7 @@ func TestLoadedIsOutdated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := base.DeepCopy()
 			change(o)
-			if LoadedDigest(loaded, "") == ContentDigest(o, e) {
+			if Mismatch(o, e, []Loaded{*loaded}) == "" {
 				t.Errorf("%s: it is the same", name)
 			}
 		})
@@ -350,18 +350,18 @@ func TestLoadedIsOutdated(t *testing.T) {
 func TestLoadedAndConfined(t *testing.T) {
 	e := &rule.Evaluator{EnforcedNamespaceLabel: "namespace"}
 	o := promRule("up == 0", func(r *monitoringv1.Rule) { r.Labels["namespace"] = "other" })
-	if Confined(e, o) != "namespace" || LoadedDigest(asLoaded(t, o, "namespace"), "namespace") != ContentDigest(o, e) {
+	if Confined(e, o) != "namespace" || Mismatch(o, e, []Loaded{*asLoaded(t, o, "namespace")}) != "" {
 		t.Error("it is another")
 	}
 	other := promRule("up == 0", func(r *monitoringv1.Rule) { r.Labels["team"] = "a" })
-	if LoadedDigest(asLoaded(t, o, "namespace"), "namespace") == ContentDigest(other, e) {
+	if Mismatch(other, e, []Loaded{*asLoaded(t, o, "namespace")}) == "" {
 		t.Error("another is the same")
 	}
 	e.ExcludedFromEnforcement = []string{"shop/o"}
-	if Confined(e, o) != "" || LoadedDigest(asLoaded(t, o, ""), "") != ContentDigest(o, e) {
+	if Confined(e, o) != "" || Mismatch(o, e, []Loaded{*asLoaded(t, o, "")}) != "" {
 		t.Error("excluded, it is another")
 	}
-	if LoadedDigest(asLoaded(t, o, "namespace"), "") == ContentDigest(o, e) {
+	if Mismatch(o, e, []Loaded{*asLoaded(t, o, "namespace")}) == "" {
 		t.Error("excluded, it is the same as if it was not")
 	}
 }
@@ -382,7 +382,7 @@ func TestLoadedDigestTellsApart(t *testing.T) {
 	for range 500 {
 		r := &Loaded{Name: ruletest.Pick(rnd, words), Query: ruletest.Pick(rnd, words), For: time.Duration(rnd.IntN(2)) * time.Second, Labels: texts(rnd), Annotations: texts(rnd)}
 		is := fmt.Sprintf("%q", []any{r.Name, r.Query, r.For, r.Labels, r.Annotations})
-		digest := LoadedDigest(r, "")
+		digest := loadedDigest(r, "")
 		if was, ok := seen[digest]; ok && was != is {
 			t.Fatalf("%s and %s are the same", was, is)
 		}

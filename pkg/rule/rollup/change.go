@@ -26,7 +26,7 @@ const (
 )
 
 // Compare returns the difference between a status and the previous one.
-func Compare(was, is *v1alpha1.AlertRuleStatus) Change {
+func Compare(was, is *v1alpha1.RuleStatus) Change {
 	if onlyFiring(was, is) {
 		return ChangeFiring
 	}
@@ -47,7 +47,7 @@ func Compare(was, is *v1alpha1.AlertRuleStatus) Change {
 }
 
 // loadingIn returns the spokes in which a rule is loading.
-func loadingIn(s *v1alpha1.AlertRuleStatus) map[v1alpha1.ClusterName]bool {
+func loadingIn(s *v1alpha1.RuleStatus) map[v1alpha1.ClusterName]bool {
 	out := map[v1alpha1.ClusterName]bool{}
 	for i := range s.Clusters {
 		if r := &s.Clusters[i]; isLoading(r) {
@@ -63,7 +63,7 @@ func isLoading(r *v1alpha1.ClusterStatus) bool {
 
 // withoutProof returns a status without the effects of firing alerts, and with loading rules changed
 // to evaluated ones.
-func withoutProof(s *v1alpha1.AlertRuleStatus) *v1alpha1.AlertRuleStatus {
+func withoutProof(s *v1alpha1.RuleStatus) *v1alpha1.RuleStatus {
 	out := s.DeepCopy()
 	for i := range out.Clusters {
 		r := &out.Clusters[i]
@@ -82,11 +82,11 @@ func withoutProof(s *v1alpha1.AlertRuleStatus) *v1alpha1.AlertRuleStatus {
 }
 
 // onlyFiring reports whether two statuses differ only in the numbers of firing alerts.
-func onlyFiring(a, b *v1alpha1.AlertRuleStatus) bool {
+func onlyFiring(a, b *v1alpha1.RuleStatus) bool {
 	return equality.Semantic.DeepEqual(withoutFiring(a), withoutFiring(b))
 }
 
-func withoutFiring(s *v1alpha1.AlertRuleStatus) *v1alpha1.AlertRuleStatus {
+func withoutFiring(s *v1alpha1.RuleStatus) *v1alpha1.RuleStatus {
 	out := s.DeepCopy()
 	if out.Summary != nil && out.Summary.Firing != nil {
 		out.Summary.Firing = new(int32)

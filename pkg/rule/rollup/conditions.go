@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/clip"
@@ -40,7 +39,7 @@ func (in *Input) conditions(v view, ready metav1.Condition) []metav1.Condition {
 	if c, is := in.metricsMissing(v); is {
 		all = append(all, c)
 	}
-	return Conditions(in.Rule.Status.Conditions, all, in.Rule.Generation, in.Now)
+	return Conditions(in.Rule.GetStatus().Conditions, all, in.Rule.GetGeneration(), in.Now)
 }
 
 // Conditions returns the conditions of a status that had others before. Stalled and MetricsPresent are absent unless they
@@ -65,7 +64,7 @@ func Conditions(before, given []metav1.Condition, generation int64, now metav1.T
 func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready metav1.Condition) {
 	var all totals
 	for i := range v.rows {
-		all.add(&v.rows[i], in.Rule.Generation)
+		all.add(&v.rows[i], in.Rule.GetGeneration())
 	}
 	if in.Invalid != nil {
 		all.lagging = all.spokes // this spec is nowhere
@@ -75,7 +74,7 @@ func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready metav1.Co
 		Failing: all.failing, Unreachable: all.unreachable,
 		Ready: fmt.Sprintf("%d/%d", all.spokes-all.lagging, all.spokes),
 	}
-	switch was := in.Rule.Status.Summary; {
+	switch was := in.Rule.GetStatus().Summary; {
 	case in.kept(v) && was != nil && was.Firing != nil:
 		summary.Firing = new(*was.Firing)
 	case all.asked:
@@ -127,14 +126,14 @@ func (in *Input) ready(v view, all totals) metav1.Condition {
 		return is(false, v1alpha1.ReasonContested, in.Contested)
 	case len(in.Leftovers) > 0 && (v.disabled || all.lagging == 0):
 		return is(false, reasonOf(in.leftovers()), in.tellLeftovers())
-	case v.disabled && ptr.Deref(in.Rule.Spec.Suspend, false):
+	case v.disabled && in.Rule.Suspended():
 		return is(false, v1alpha1.ReasonSuspended, "the rule is disabled and suspended; spokes that have it keep it until spec.suspend is false")
 	case v.disabled:
 		return is(true, v1alpha1.ReasonDisabled, "the rule is disabled and is removed from the spokes; a spoke that is unreachable or suspended, or whose deletions are held, keeps it until that ends")
 	case all.spokes == 0:
 		if n := in.refusing(); n > 0 {
 			return is(false, v1alpha1.ReasonNoClusters, fmt.Sprintf(
-				"the spokes that spec.placement matches (%d) do not take AlertRules of namespace %s; ask an administrator of the hub to include the namespace in spec.tenants of the SpokeCluster", n, in.Rule.Namespace))
+				"the spokes that spec.placement matches (%d) do not take %ss of namespace %s; ask an administrator of the hub to include the namespace in spec.tenants of the SpokeCluster", n, in.Rule.SourceKind(), in.Rule.GetNamespace()))
 		}
 		return is(false, v1alpha1.ReasonNoClusters, "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels")
 	case all.lagging == 0:
@@ -149,13 +148,13 @@ func (in *Input) ready(v view, all totals) metav1.Condition {
 
 // refusing counts the spokes that the placement selects by labels and that don't take the rule.
 func (in *Input) refusing() (n int) {
-	selection, err := rule.SelectionOf(in.Rule.Spec.Placement)
+	selection, err := rule.SelectionOf(in.Rule.GetPlacement())
 	if err != nil {
 		return 0 // validation.Rule refuses it
 	}
 	for i := range in.Clusters {
 		s := &in.Clusters[i]
-		if !s.taken() && selection.Selects(s.Cluster) && !slices.Contains(in.Rule.Spec.Placement.Names, v1alpha1.ClusterName(s.Name)) {
+		if !s.taken() && selection.Selects(s.Cluster) && !slices.Contains(in.Rule.GetPlacement().Names, v1alpha1.ClusterName(s.Name)) {
 			n++
 		}
 	}
@@ -167,13 +166,13 @@ func (in *Input) tellRefusing() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (spokes that match, but do not take AlertRules of namespace %s: %d; see their spec.tenants)", in.Rule.Namespace, n)
+	return fmt.Sprintf(" (spokes that match, but do not take %ss of namespace %s: %d; see their spec.tenants)", in.Rule.SourceKind(), in.Rule.GetNamespace(), n)
 }
 
 // notAccepted says in short why a rule is not accepted.
 func (in *Input) notAccepted() string {
 	if in.Invalid.Reason == v1alpha1.ReasonLimitExceeded {
-		return "the namespace has too many AlertRules"
+		return "the namespace has too many rules"
 	}
 	return "the spec is not valid"
 }
@@ -219,7 +218,7 @@ func (in *Input) stalled(v view) (c metav1.Condition, is bool) {
 
 // metricsMissing reports whether a spoke's Prometheus lacks series that the expression selects, as far as is known.
 func (in *Input) metricsMissing(v view) (c metav1.Condition, is bool) {
-	if was := meta.FindStatusCondition(in.Rule.Status.Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && in.kept(v) {
+	if was := meta.FindStatusCondition(in.Rule.GetStatus().Conditions, v1alpha1.ConditionMetricsPresent); was != nil && in.Metrics && in.kept(v) {
 		return *was, true
 	}
 	var lacking []string

@@ -138,7 +138,7 @@ func withOutage(r v1alpha1.ClusterStatus, last *v1alpha1.ClusterStatus, reason s
 // outage adds a spoke's outage to a row of it, or removes it. last is the row in the present status,
 // or nil.
 func (in *Input) outage(spoke *Spoke, last *v1alpha1.ClusterStatus, r v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
-	if r.ObservedGeneration < in.Rule.Generation {
+	if r.ObservedGeneration < in.Rule.GetGeneration() {
 		// Once shown, the outage stays until there is a verdict on this generation.
 		if spoke.Shown.Lagging || showsOutage(last) {
 			return withOutage(r, last, spoke.Shown.Reason)
@@ -149,7 +149,7 @@ func (in *Input) outage(spoke *Spoke, last *v1alpha1.ClusterStatus, r v1alpha1.C
 		r.Reason, r.Message, r.Outage = "", "", false // only rows at the top are covered
 	}
 	covered := spoke.Shown.Top == OverlayOn || (spoke.Shown.Top == OverlayKept && showsOutage(last) && last.ObservedGeneration == r.ObservedGeneration)
-	if covered && AtTop(&r, in.Rule.Generation) {
+	if covered && AtTop(&r, in.Rule.GetGeneration()) {
 		return withOutage(r, last, spoke.Shown.Reason)
 	}
 	return r

@@ -142,7 +142,7 @@ func TestOutageDoesNotDependOnTheMessage(t *testing.T) {
 	if is := in.outage(restarted, &last, *verdict.DeepCopy()); !reflect.DeepEqual(is, verdict) {
 		t.Errorf("the verdict was replaced by %+v", is)
 	}
-	in.Rule.Generation = 3
+	ruleOf(in.Rule).Generation = 3
 	if is := in.outage(restarted, &verdict, *verdict.DeepCopy()); !reflect.DeepEqual(is, verdict) {
 		t.Errorf("an outage is shown that never was: %+v", is)
 	}

@@ -31,7 +31,7 @@ type Row struct {
 }
 
 // Rows returns the rows of a status. Spokes that it does not list have no names.
-func Rows(s *v1alpha1.AlertRuleStatus) []unique.Handle[Row] {
+func Rows(s *v1alpha1.RuleStatus) []unique.Handle[Row] {
 	out := make([]unique.Handle[Row], 0, len(s.Clusters))
 	for i := range s.Clusters {
 		out = append(out, unique.Make(Row{Cluster: string(s.Clusters[i].Name), State: stateOf(&s.Clusters[i])}))
@@ -98,7 +98,7 @@ func compareBools(a, b bool) int {
 }
 
 // Lagging counts the spokes in groups of a status in which the rule is not ready.
-func Lagging(s *v1alpha1.AlertRuleStatus) (n int32) {
+func Lagging(s *v1alpha1.RuleStatus) (n int32) {
 	for i := range s.Groups {
 		if r := rowIn("", &s.Groups[i]); !AtTop(&r, s.ObservedGeneration) {
 			n += s.Groups[i].Count
@@ -110,7 +110,7 @@ func Lagging(s *v1alpha1.AlertRuleStatus) (n int32) {
 // groupsBefore returns the groups of the present status. A former version wrote none, but its summary has
 // the phases and the number of spokes that are ready.
 func (in *Input) groupsBefore() []v1alpha1.ClusterGroup {
-	was := &in.Rule.Status
+	was := in.Rule.GetStatus()
 	if len(was.Groups) > 0 || was.Summary == nil || int(was.Summary.Desired) <= len(was.Clusters) {
 		return was.Groups
 	}
@@ -163,7 +163,7 @@ func (in *Input) presume(silent []*Spoke, known []v1alpha1.ClusterStatus) map[st
 	}
 	take(func(g, r *v1alpha1.ClusterStatus) bool { return stateOf(g) == stateOf(r) })
 	take(func(g, r *v1alpha1.ClusterStatus) bool {
-		return g.Phase == r.Phase && AtTop(g, in.Rule.Generation) == AtTop(r, in.Rule.Generation)
+		return g.Phase == r.Phase && AtTop(g, in.Rule.GetGeneration()) == AtTop(r, in.Rule.GetGeneration())
 	})
 	order := []Overlay{OverlayOn, OverlayKept, OverlayOff}
 	slices.SortStableFunc(silent, func(a, b *Spoke) int {

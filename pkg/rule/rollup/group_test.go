@@ -23,7 +23,7 @@ func fleet(t *testing.T) *step {
 	return s
 }
 
-func groupsOf(s *v1alpha1.AlertRuleStatus) []string {
+func groupsOf(s *v1alpha1.RuleStatus) []string {
 	var out []string
 	for _, g := range s.Groups {
 		out = append(out, fmt.Sprintf("%d %s %s %v %d", g.Count, g.Phase, g.Reason, g.Outage, g.ObservedGeneration))
@@ -31,7 +31,7 @@ func groupsOf(s *v1alpha1.AlertRuleStatus) []string {
 	return out
 }
 
-func checkGroups(t *testing.T, what string, s v1alpha1.AlertRuleStatus, want ...string) {
+func checkGroups(t *testing.T, what string, s v1alpha1.RuleStatus, want ...string) {
 	t.Helper()
 	if got := groupsOf(&s); !slices.Equal(got, want) {
 		t.Errorf("%s: the groups are %q, want %q", what, got, want)
@@ -49,7 +49,7 @@ func TestGroups(t *testing.T) {
 	}
 	checkGroups(t, "30 are away", s.is("30 are away", 100, 80, "320/500 and 380 applied 120 failing 30 unreachable"),
 		"20 Pending Conflict false 1", "30 Evaluating Unreachable true 1", "30 Selected Loading false 1", "320 Evaluating  false 1")
-	s.in.Rule.Generation = 2
+	ruleOf(s.in.Rule).Generation = 2
 	checkGroups(t, "edited", s.is("edited", 100, 400, "0/500 and 380 applied 120 failing 30 unreachable"),
 		"20 Pending Conflict false 1", "30 Evaluating Unreachable true 1", "30 Selected Loading false 1", "320 Evaluating  false 1")
 	s.in.Clusters = s.in.Clusters[:100]
@@ -73,7 +73,7 @@ func TestGroupsOfOthers(t *testing.T) {
 	}
 	got.Groups = got.Groups[:1]
 	got.Groups[0].Count, got.Summary = -1, nil
-	s.in.Rule.Status = got
+	ruleOf(s.in.Rule).Status = got
 	for _, s.in.Invalid = range []*rule.Invalid{nil, {Reason: v1alpha1.ReasonInvalidSpec, Field: "spec", Message: "no"}} {
 		s.restart()
 		if is, _ := Status(s.in); is.Summary.Ready == "" {
@@ -106,7 +106,7 @@ func TestRestartOfMany(t *testing.T) {
 			}
 			before, _ := Status(s.in)
 			all := s.in.Verdicts
-			s.in.Rule.Status = before
+			ruleOf(s.in.Rule).Status = before
 			s.restart()
 			unchanged := func(what string) {
 				t.Helper()
@@ -133,13 +133,13 @@ func TestRestartOfMany(t *testing.T) {
 				t.Errorf("of %d rows, %d are presumed", len(rows), n)
 			}
 			// What they report counts from then on, whatever was presumed.
-			s.in.Rule.Status, s.in.Last = got, rows
+			ruleOf(s.in.Rule).Status, s.in.Last = got, rows
 			for _, i := range silent {
 				s.in.Clusters[i].Shown = Shown{Top: OverlayOff}
 			}
 			s.report(0, 500, evaluated("", 0, 1, 0))
-			s.in.Rule.Status, s.in.Last = Status(s.in)
-			checkGroups(t, "all evaluate it", s.in.Rule.Status, "500 Evaluating  false 1")
+			ruleOf(s.in.Rule).Status, s.in.Last = Status(s.in)
+			checkGroups(t, "all evaluate it", ruleOf(s.in.Rule).Status, "500 Evaluating  false 1")
 			if n := presumedIn(s.in.Last); n > 0 {
 				t.Errorf("%d are presumed", n)
 			}
@@ -160,10 +160,10 @@ func presumedIn(rows []unique.Handle[Row]) (n int) {
 func TestStartWaits(t *testing.T) {
 	t.Parallel()
 	s := fleet(t)
-	s.in.Rule.Status, s.in.Last = Status(s.in)
-	before := s.in.Rule.Status
+	ruleOf(s.in.Rule).Status, s.in.Last = Status(s.in)
+	before := ruleOf(s.in.Rule).Status
 	s.restart()
-	s.in.Rule.Generation = 2
+	ruleOf(s.in.Rule).Generation = 2
 	got, rows := Status(s.in)
 	if rows != nil || !equality.Semantic.DeepEqual(got, before) {
 		t.Errorf("it has %d rows, and is %+v", len(rows), got)
@@ -176,13 +176,13 @@ func TestStartWaits(t *testing.T) {
 func TestPresumedAreNotListed(t *testing.T) {
 	t.Parallel()
 	s := fleet(t)
-	s.in.Rule.Status, _ = Status(s.in)
+	ruleOf(s.in.Rule).Status, _ = Status(s.in)
 	s.restart()
 	s.in.Starting = false
 	s.report(0, 100, evaluated("", 0, 1, 0)) // those that were listed
 	checkGroups(t, "the others have not reported", s.is("the others have not reported", 0, 50, "450/500 and 480 applied 20 failing 0 unreachable"),
 		"20 Pending Conflict false 1", "30 Selected Loading false 1", "450 Evaluating  false 1")
-	ready := s.in.Rule.Status.Conditions[1]
+	ready := ruleOf(s.in.Rule).Status.Conditions[1]
 	if want := "ready in 450/500 spokes; 50 spokes that are not listed"; ready.Message != want {
 		t.Errorf("Ready says %q, want %q", ready.Message, want)
 	}
@@ -220,7 +220,7 @@ func TestStatusOfFormerVersion(t *testing.T) {
 	former.Groups = nil
 	all := s.in.Verdicts
 
-	s.in.Rule.Status = former
+	ruleOf(s.in.Rule).Status = former
 	s.restart()
 	got, rows := Status(s.in)
 	if rows != nil || !equality.Semantic.DeepEqual(got, former) {
@@ -237,7 +237,7 @@ func TestStatusOfFormerVersion(t *testing.T) {
 	s.in.Starting = false
 	checkGroups(t, "nothing is reported", s.is("nothing is reported", 100, 50, "350/500 and 380 applied 100 failing 0 unreachable"),
 		"20 Pending Progressing false 1", "30 Selected Progressing false 1", "350 Evaluating  false 1")
-	s.in.Rule.Status, s.in.Last = former, nil
+	ruleOf(s.in.Rule).Status, s.in.Last = former, nil
 	for i := range 500 {
 		if i%7 > 0 {
 			s.in.Verdicts[s.in.Clusters[i].Name] = all[s.in.Clusters[i].Name]
@@ -246,7 +246,7 @@ func TestStatusOfFormerVersion(t *testing.T) {
 	s.is("some are reported", 100, 50, "350/500 and 380 applied 117 failing 0 unreachable")
 
 	// While it is not valid, nothing else is known of it.
-	s.in.Rule.Status, s.in.Last, s.in.Rule.Generation = former, nil, 2
+	ruleOf(s.in.Rule).Status, s.in.Last, ruleOf(s.in.Rule).Generation = former, nil, 2
 	s.in.Invalid = &rule.Invalid{Reason: v1alpha1.ReasonInvalidSpec, Field: "spec", Message: "no"}
 	checkGroups(t, "not valid", s.is("not valid", 100, 400, "0/500 and 380 applied 100 failing 0 unreachable"),
 		"20 Pending Progressing false 1", "30 Selected Progressing false 1", "350 Evaluating  false 1")
@@ -269,7 +269,7 @@ func TestRandomRestarts(t *testing.T) {
 	}
 	for run := range 30 {
 		s := sequence(t, 101+rnd.IntN(300))
-		s.in.Rule.Generation = 2
+		ruleOf(s.in.Rule).Generation = 2
 		for i := range s.in.Clusters {
 			s.report(i, i+1, ruletest.Pick(rnd, states[rnd.IntN(len(states)):]))
 			switch rnd.IntN(8) {
@@ -286,7 +286,7 @@ func TestRandomRestarts(t *testing.T) {
 				delete(s.in.Verdicts, s.in.Clusters[i].Name)
 			}
 		}
-		s.in.Rule.Status = before
+		ruleOf(s.in.Rule).Status = before
 		for _, s.in.Starting = range []bool{true, false} {
 			again(t, fmt.Sprintf("run %d, starting: %v", run, s.in.Starting), s.in, before)
 		}

@@ -26,7 +26,7 @@ func (in *Input) list(rows []v1alpha1.ClusterStatus, presumed map[v1alpha1.Clust
 	if len(rows) > listMax {
 		var others []v1alpha1.ClusterStatus
 		listed = slices.DeleteFunc(listed, func(r v1alpha1.ClusterStatus) bool {
-			other := !notable(&r, in.Rule.Generation) || presumed[r.Name] && !r.Outage
+			other := !notable(&r, in.Rule.GetGeneration()) || presumed[r.Name] && !r.Outage
 			if other {
 				others = append(others, r)
 			}
@@ -53,7 +53,7 @@ func (in *Input) list(rows []v1alpha1.ClusterStatus, presumed map[v1alpha1.Clust
 
 // lagging returns the rows that are not at the top phase, in a new slice.
 func (in *Input) lagging(rows []v1alpha1.ClusterStatus) []v1alpha1.ClusterStatus {
-	return slices.DeleteFunc(slices.Clone(rows), func(r v1alpha1.ClusterStatus) bool { return AtTop(&r, in.Rule.Generation) })
+	return slices.DeleteFunc(slices.Clone(rows), func(r v1alpha1.ClusterStatus) bool { return AtTop(&r, in.Rule.GetGeneration()) })
 }
 
 // WorstFirst orders rows by importance, and then by name. The order depends only on the rows, so that

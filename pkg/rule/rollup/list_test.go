@@ -41,7 +41,7 @@ func (s *step) restart() { s.in.Verdicts, s.in.Last, s.in.Starting = verdicts{},
 
 // is derives the next status, and checks how many rows are listed and how many are not although they are not
 // ready, and the summary, as in 1/3 and 1 applied 0 failing 0 unreachable.
-func (s *step) is(what string, listed, unlisted int, summary string) v1alpha1.AlertRuleStatus {
+func (s *step) is(what string, listed, unlisted int, summary string) v1alpha1.RuleStatus {
 	s.Helper()
 	got, last := Status(s.in)
 	checkStatus(s.T, got)
@@ -61,11 +61,11 @@ func (s *step) is(what string, listed, unlisted int, summary string) v1alpha1.Al
 			s.Errorf("%s: %s has %d rows, %d of them applied", what, kind, len(rows), applied)
 		}
 	}
-	s.in.Rule.Status, s.in.Last = got, last
+	ruleOf(s.in.Rule).Status, s.in.Last = got, last
 	return got
 }
 
-func names(status v1alpha1.AlertRuleStatus) []string {
+func names(status v1alpha1.RuleStatus) []string {
 	var out []string
 	for _, r := range status.Clusters {
 		out = append(out, string(r.Name))
@@ -96,14 +96,14 @@ func TestManySpokes(t *testing.T) {
 
 	// One that came while the operator was away is seen when the others have reported, or do not.
 	grown := *s
-	grown.in.Rule = s.in.Rule.DeepCopy()
+	grown.in.Rule = ruleOf(s.in.Rule).DeepCopy()
 	grown.in.Clusters = many(501)
 	grown.is("one more, after a restart", 1, 0, "499/500 and 499 applied 0 failing 0 unreachable")
 	grown.in.Starting = false
 	grown.is("one more, and nothing is reported", 2, 0, "499/501 and 499 applied 0 failing 0 unreachable")
 
 	// With the others known, the new one is.
-	grown.in.Rule = s.in.Rule.DeepCopy()
+	grown.in.Rule = ruleOf(s.in.Rule).DeepCopy()
 	grown.restart()
 	grown.report(0, 500, applied("", 1, 0))
 	got := grown.is("one more", 1, 0, "500/501 and 500 applied 0 failing 0 unreachable")
@@ -112,10 +112,10 @@ func TestManySpokes(t *testing.T) {
 	}
 
 	// An edit makes all of them lag; an invalid one leaves what was known.
-	s.in.Rule.Generation = 2
+	ruleOf(s.in.Rule).Generation = 2
 	s.in.Invalid = &rule.Invalid{Reason: v1alpha1.ReasonInvalidSpec, Field: "spec.for", Message: "no"}
 	s.is("invalid", 1, 499, "0/500 and 499 applied 0 failing 0 unreachable")
-	s.in.Invalid, s.in.Rule.Generation = nil, 3
+	s.in.Invalid, ruleOf(s.in.Rule).Generation = nil, 3
 	got = s.is("valid again", 100, 400, "0/500 and 499 applied 0 failing 0 unreachable")
 	if got.Clusters[0].ObservedGeneration != 1 {
 		t.Errorf("the spokes have the last valid generation, not %+v", got.Clusters[0])
@@ -152,7 +152,7 @@ func TestMoreLagThanFit(t *testing.T) {
 		for _, spoke := range s.in.Clusters[max(0, i-100):i] {
 			s.in.Verdicts[spoke.Name] = all[spoke.Name]
 		}
-		before := s.in.Rule.Status
+		before := ruleOf(s.in.Rule).Status
 		after := s.is(fmt.Sprintf("restarted, %d reported", i), 100, 200, "700/1000 and 700 applied 0 failing 0 unreachable")
 		again(t, "restarted", s.in, before)
 		if after.Conditions[1].Reason != v1alpha1.ReasonNamespaceMissing {
@@ -170,7 +170,7 @@ func TestMoreLagThanFit(t *testing.T) {
 	s.is("restarted, others are down", 100, 200, "700/1000 and 700 applied 0 failing 0 unreachable")
 	s.in.Starting = false
 	s.is("some of them do not report", 100, 250, "650/1000 and 800 applied 0 failing 150 unreachable")
-	s.in.Rule.Generation = 2
+	ruleOf(s.in.Rule).Generation = 2
 	s.is("edited", 100, 900, "0/1000 and 800 applied 0 failing 350 unreachable")
 }
 
@@ -203,10 +203,10 @@ func TestWhoIsListed(t *testing.T) {
 		s.in.Clusters[i].Shown = away("", "AuthFailed").Shown
 	}
 	s.is("many kinds", 100, 750, "150/1000 and 200 applied 180 failing 50 unreachable")
-	if got := names(s.in.Rule.Status); got[0] != "s0300" || got[19] != "s0319" || got[20] != "s0700" || got[79] != "s0759" || got[80] != "s0800" || got[99] != "s0819" {
+	if got := names(ruleOf(s.in.Rule).Status); got[0] != "s0300" || got[19] != "s0319" || got[20] != "s0700" || got[79] != "s0759" || got[80] != "s0800" || got[99] != "s0819" {
 		t.Errorf("listed are %v", got)
 	}
-	for _, r := range s.in.Rule.Status.Clusters[20:80] {
+	for _, r := range ruleOf(s.in.Rule).Status.Clusters[20:80] {
 		if len(r.AnswerDigest) != 64 {
 			t.Fatalf("the answer is lost: %+v", r)
 		}
@@ -294,14 +294,14 @@ func TestFlapsAreRare(t *testing.T) {
 				shown, _ = Damp(shown, connected, now)
 				in.Clusters[0].Shown, in.Now = shown, metav1.NewTime(now)
 				next, _ := Status(in)
-				if was := in.Rule.Status.Clusters; len(was) == 1 && !reflect.DeepEqual(was[0], next.Clusters[0]) {
+				if was := ruleOf(in.Rule).Status.Clusters; len(was) == 1 && !reflect.DeepEqual(was[0], next.Clusters[0]) {
 					changes++
 					if now.Sub(last) < OutageDelay {
 						t.Fatalf("at %v the row changed %v after it did", now.Sub(begin), now.Sub(last))
 					}
 					last = now
 				}
-				in.Rule.Status = next
+				ruleOf(in.Rule).Status = next
 			}
 			t.Logf("in an hour the row changed %d times", changes)
 			if changes > c.rows || (c.rows > 0 && changes == 0) {

@@ -125,7 +125,7 @@ func summaryOf(s v1alpha1.RuleSummary) string {
 
 func equalSummary(a, b v1alpha1.RuleSummary) bool { return summaryOf(a) == summaryOf(b) }
 
-func shortly(s v1alpha1.AlertRuleStatus, kind string) string {
+func shortly(s v1alpha1.RuleStatus, kind string) string {
 	c := meta.FindStatusCondition(s.Conditions, kind)
 	if c == nil {
 		return "none"
@@ -151,7 +151,7 @@ func TestUnproven(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := Input{Rule: ruletest.Rule(func(r *v1alpha1.AlertRule) { r.Generation = 2 }), Now: at(100), Clusters: spokes("a"), Verdicts: verdicts{"a": now}}
-			in.Rule.Status = v1alpha1.AlertRuleStatus{ObservedGeneration: 2, Clusters: rows{c.before}}
+			ruleOf(in.Rule).Status = v1alpha1.RuleStatus{ObservedGeneration: 2, Clusters: rows{c.before}}
 			got, _ := Status(in)
 			r := got.Clusters[0]
 			if ruletest.Where(r) != ruletest.Where(c.want) || r.Firing != c.want.Firing || !slices.Equal(r.MissingMetrics, c.want.MissingMetrics) ||
@@ -180,7 +180,7 @@ func TestMetricsPresent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := Input{Rule: ruletest.Rule(), Now: at(100), Verdicts: verdicts{}, Metrics: !c.off}
 			// It goes where there is no reason for it any more.
-			meta.SetStatusCondition(&in.Rule.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionMetricsPresent, Status: metav1.ConditionFalse, Reason: "Former"})
+			meta.SetStatusCondition(&ruleOf(in.Rule).Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionMetricsPresent, Status: metav1.ConditionFalse, Reason: "Former"})
 			for _, r := range c.rows {
 				in.Clusters = append(in.Clusters, spokes(string(r.Name))...)
 				in.Verdicts[string(r.Name)] = r
@@ -199,7 +199,7 @@ func TestFiringAbove100(t *testing.T) {
 	s := sequence(t, 0)
 	s.in.Clusters, s.in.Metrics = many(300), true
 	s.report(0, 300, evaluated("", 0, 1, 0))
-	check := func(what string, listed int, firing int32, metrics string) v1alpha1.AlertRuleStatus {
+	check := func(what string, listed int, firing int32, metrics string) v1alpha1.RuleStatus {
 		t.Helper()
 		got, last := Status(s.in)
 		checkStatus(t, got)
@@ -224,7 +224,7 @@ func TestFiringAbove100(t *testing.T) {
 		if len(last) != 300 || len(clusters) != 300 || clusters[""] {
 			t.Errorf("%s: there are %d rows of %d spokes", what, len(last), len(clusters))
 		}
-		s.in.Rule.Status, s.in.Last = got, last
+		ruleOf(s.in.Rule).Status, s.in.Last = got, last
 		return got
 	}
 	const there, missing = "none", "False/Missing"
@@ -261,7 +261,7 @@ func TestFiringLeavesMessages(t *testing.T) {
 	lags.Message = ruletest.Long("why", 300)
 	s.report(0, 3, lags)
 	before, last := Status(s.in)
-	s.in.Rule.Status, s.in.Last = before, last
+	ruleOf(s.in.Rule).Status, s.in.Last = before, last
 	s.report(50, 120, evaluated("", 1, 1, 0))
 	after, _ := Status(s.in)
 	if len(before.Clusters) != 3 || len(after.Clusters) != 73 || !onlyFiring(&before, &after) {
@@ -270,26 +270,26 @@ func TestFiringLeavesMessages(t *testing.T) {
 }
 
 func TestOnlyFiring(t *testing.T) {
-	base := v1alpha1.AlertRuleStatus{
+	base := v1alpha1.RuleStatus{
 		ObservedGeneration: 1, Summary: &v1alpha1.RuleSummary{Desired: 2, Evaluating: 2, Firing: new(int32(1)), Ready: "2/2"},
 		Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, true, "AllApplied", "")}, Clusters: rows{evaluated("a", 1, 1, 5), evaluated("b", 0, 1, 5)},
 	}
 	for name, c := range map[string]struct {
-		change func(*v1alpha1.AlertRuleStatus)
+		change func(*v1alpha1.RuleStatus)
 		want   bool
 	}{
-		"nothing":       {func(*v1alpha1.AlertRuleStatus) {}, true},
-		"counts":        {func(s *v1alpha1.AlertRuleStatus) { s.Summary.Firing = new(int32(5)); s.Clusters[1].Firing = 4 }, true},
-		"first counts":  {func(s *v1alpha1.AlertRuleStatus) { s.Summary.Firing = nil }, false},
-		"a row":         {func(s *v1alpha1.AlertRuleStatus) { s.Clusters = s.Clusters[:1] }, false},
-		"a phase":       {func(s *v1alpha1.AlertRuleStatus) { s.Clusters[0].Phase = v1alpha1.PhaseSelected }, false},
-		"a condition":   {func(s *v1alpha1.AlertRuleStatus) { s.Conditions[0].Status = metav1.ConditionFalse }, false},
-		"a message":     {func(s *v1alpha1.AlertRuleStatus) { s.Clusters[0].Message = "x" }, false},
-		"a metric":      {func(s *v1alpha1.AlertRuleStatus) { s.Clusters[0].MissingMetrics = []string{"x"} }, false},
-		"the summary":   {func(s *v1alpha1.AlertRuleStatus) { s.Summary.Evaluating = 1; s.Clusters[1].Firing = 4 }, false},
-		"no summary":    {func(s *v1alpha1.AlertRuleStatus) { s.Summary = nil }, false},
-		"a generation":  {func(s *v1alpha1.AlertRuleStatus) { s.ObservedGeneration = 2 }, false},
-		"row that goes": {func(s *v1alpha1.AlertRuleStatus) { s.Summary.Desired, s.Clusters = 200, nil }, false},
+		"nothing":       {func(*v1alpha1.RuleStatus) {}, true},
+		"counts":        {func(s *v1alpha1.RuleStatus) { s.Summary.Firing = new(int32(5)); s.Clusters[1].Firing = 4 }, true},
+		"first counts":  {func(s *v1alpha1.RuleStatus) { s.Summary.Firing = nil }, false},
+		"a row":         {func(s *v1alpha1.RuleStatus) { s.Clusters = s.Clusters[:1] }, false},
+		"a phase":       {func(s *v1alpha1.RuleStatus) { s.Clusters[0].Phase = v1alpha1.PhaseSelected }, false},
+		"a condition":   {func(s *v1alpha1.RuleStatus) { s.Conditions[0].Status = metav1.ConditionFalse }, false},
+		"a message":     {func(s *v1alpha1.RuleStatus) { s.Clusters[0].Message = "x" }, false},
+		"a metric":      {func(s *v1alpha1.RuleStatus) { s.Clusters[0].MissingMetrics = []string{"x"} }, false},
+		"the summary":   {func(s *v1alpha1.RuleStatus) { s.Summary.Evaluating = 1; s.Clusters[1].Firing = 4 }, false},
+		"no summary":    {func(s *v1alpha1.RuleStatus) { s.Summary = nil }, false},
+		"a generation":  {func(s *v1alpha1.RuleStatus) { s.ObservedGeneration = 2 }, false},
+		"row that goes": {func(s *v1alpha1.RuleStatus) { s.Summary.Desired, s.Clusters = 200, nil }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := base.DeepCopy()
@@ -318,7 +318,7 @@ func TestProvenStatusIsStable(t *testing.T) {
 			trouble := ruletest.Pick(rnd, []int{1, 30, 1000}) // one in so many rows lags
 			for step := range 5 {
 				in.Now = at(int64(step + 2))
-				in.Rule.Generation += int64(rnd.IntN(2))
+				ruleOf(in.Rule).Generation += int64(rnd.IntN(2))
 				provenVerdicts(rnd, &in, tops, trouble)
 				got, last := Status(in)
 				checkStatus(t, got)
@@ -335,7 +335,7 @@ func TestProvenStatusIsStable(t *testing.T) {
 					}
 				}
 				again(t, what+", with half of them asked", restart, got)
-				in.Rule.Status, in.Last = got, last
+				ruleOf(in.Rule).Status, in.Last = got, last
 				if len(last) != of.size || len(Rows(&got)) != of.size {
 					t.Fatalf("%s: there are %d rows, and %d in the status", what, len(last), len(Rows(&got)))
 				}
@@ -346,7 +346,7 @@ func TestProvenStatusIsStable(t *testing.T) {
 
 // provenVerdicts has all spokes report something else.
 func provenVerdicts(rnd *rand.Rand, in *Input, tops map[string]v1alpha1.Phase, trouble int) {
-	generation := in.Rule.Generation
+	generation := ruleOf(in.Rule).Generation
 	for i := range in.Clusters {
 		name := in.Clusters[i].Name
 		top := map[v1alpha1.Phase]v1alpha1.ClusterStatus{

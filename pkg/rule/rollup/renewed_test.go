@@ -42,11 +42,11 @@ func TestRenewed(t *testing.T) {
 		"invalid, the same":   {func(in *Input) { in.Invalid = wrong }, spokes("a", "b"), rows{former, b}},
 		"invalid, another":    {func(in *Input) { in.Invalid = wrong }, renewed(spokes("a")[0]), rows{pending("a", "Waiting", 0, 100), b}},
 		"invalid, gone":       {func(in *Input) { in.Invalid = wrong }, spokes("b"), rows{pending("a", "NotRegistered", 0, 100), b}},
-		"invalid, of so many": {func(in *Input) { in.Invalid = wrong; in.Rule.Status.Summary.Desired = 300 }, renewed(spokes("a")[0]), rows{pending("a", "Waiting", 0, 100), b}},
+		"invalid, of so many": {func(in *Input) { in.Invalid = wrong; ruleOf(in.Rule).Status.Summary.Desired = 300 }, renewed(spokes("a")[0]), rows{pending("a", "Waiting", 0, 100), b}},
 		"invalid, registered since": {
 			func(in *Input) {
 				in.Invalid = wrong
-				in.Rule.Status.Clusters[0] = pending("a", "NotRegistered", 0, 10)
+				ruleOf(in.Rule).Status.Clusters[0] = pending("a", "NotRegistered", 0, 10)
 			}, spokes("a", "b"), rows{pending("a", "Waiting", 0, 100), b},
 		},
 	} {
@@ -107,7 +107,7 @@ func TestRenewedWithoutRoom(t *testing.T) {
 			if n := Lagging(&status); n != 200 {
 				t.Fatalf("%d are not listed", n)
 			}
-			s.in.Rule.Status, s.in.Last = status, last
+			ruleOf(s.in.Rule).Status, s.in.Last = status, last
 			s.in.Verdicts = verdicts{}
 			if restarted {
 				s.in.Last = nil

@@ -150,7 +150,7 @@ func (in *Input) stands(last *v1alpha1.ClusterStatus) v1alpha1.ClusterStatus {
 func (in *Input) disabled() bool {
 	all := in.picked()
 	if len(all) == 0 {
-		return in.Rule.Spec.State == v1alpha1.Disabled
+		return in.Rule.GetState() == v1alpha1.Disabled
 	}
 	for name, spoke := range all {
 		if rule.StateIn(in.Rule, clusterOf(name, spoke)) != v1alpha1.Disabled {
@@ -172,7 +172,7 @@ func (in *Input) placed() map[string]*Spoke {
 // picked returns the spokes that the placement selects. Names that are not registered have no state.
 func (in *Input) picked() map[string]*Spoke {
 	out := map[string]*Spoke{}
-	placement := in.Rule.Spec.Placement
+	placement := in.Rule.GetPlacement()
 	selection, err := rule.SelectionOf(placement)
 	if err != nil {
 		return out // validation.Rule refuses it
@@ -209,8 +209,8 @@ func clusterOf(name string, spoke *Spoke) rule.Cluster {
 
 func (in *Input) listedBefore() map[string]*v1alpha1.ClusterStatus {
 	out := map[string]*v1alpha1.ClusterStatus{}
-	for i := range in.Rule.Status.Clusters {
-		r := &in.Rule.Status.Clusters[i]
+	for i := range in.Rule.GetStatus().Clusters {
+		r := &in.Rule.GetStatus().Clusters[i]
 		out[string(r.Name)] = r
 	}
 	return out
@@ -219,10 +219,11 @@ func (in *Input) listedBefore() map[string]*v1alpha1.ClusterStatus {
 // Predates reports whether the status of a rule was last written before a SpokeCluster was
 // created, so that its row for that name is about a former spoke. Both times are from the hub, in
 // whole seconds. It returns false if the time of the status is not known.
-func Predates(r *v1alpha1.AlertRule, created metav1.Time) bool {
+func Predates(s rule.Source, created metav1.Time) bool {
 	var written *metav1.Time
-	for i := range r.ManagedFields {
-		if e := &r.ManagedFields[i]; e.Subresource == "status" && e.Time != nil && (written == nil || written.Before(e.Time)) {
+	fields := s.GetManagedFields()
+	for i := range fields {
+		if e := &fields[i]; e.Subresource == "status" && e.Time != nil && (written == nil || written.Before(e.Time)) {
 			written = e.Time
 		}
 	}
@@ -267,16 +268,16 @@ func (in *Input) derive(name string, spoke *Spoke, last *v1alpha1.ClusterStatus)
 	switch {
 	case spoke == nil:
 		r.Reason, r.Message = v1alpha1.ReasonNotRegistered, "no SpokeCluster has this name; register the spoke, or remove the name from spec.placement.names"
-		if in.Rule.Spec.WorkloadRef != nil { // then placement is immutable
+		if in.Rule.GetWorkloadRef() != nil { // then placement is immutable
 			r.Message = "no SpokeCluster has this name; register the spoke again, or delete the AlertRule"
 		}
 	case !spoke.taken():
 		r.Reason = v1alpha1.ReasonTenantNotAllowed
 		how := "include the namespace in"
 		if spoke.Tenants == nil { // a list without the selector would exclude all other namespaces
-			how = fmt.Sprintf("set {names: [%s], selector: {}} in", in.Rule.Namespace)
+			how = fmt.Sprintf("set {names: [%s], selector: {}} in", in.Rule.GetNamespace())
 		}
-		r.Message = fmt.Sprintf("SpokeCluster %s does not take AlertRules of namespace %s (spec.tenants); remove the name from spec.placement.names, or ask an administrator of the hub to %s spec.tenants", name, in.Rule.Namespace, how)
+		r.Message = fmt.Sprintf("SpokeCluster %s does not take %ss of namespace %s (spec.tenants); remove the name from spec.placement.names, or ask an administrator of the hub to %s spec.tenants", name, in.Rule.SourceKind(), in.Rule.GetNamespace(), how)
 	case spoke.Shown.Lagging || showsOutage(last):
 		r = withOutage(r, last, spoke.Shown.Reason)
 	default:

@@ -27,11 +27,11 @@ type Spoke struct {
 	Shown Shown
 }
 
-// Input is the input from which an AlertRule's status is derived.
+// Input is the input from which the status of a source is derived.
 type Input struct {
-	// Rule is the AlertRule with its present status, on which the next one is based.
-	Rule *v1alpha1.AlertRule
-	// Invalid is the result of validation.Rule.
+	// Rule is the source with its present status, on which the next one is based.
+	Rule rule.Source
+	// Invalid is the result of validation.Rule or validation.Pack.
 	Invalid *rule.Invalid
 	// Contested describes how another client on the hub undoes a generated AlertRule, or is "".
 	Contested string
@@ -58,13 +58,13 @@ type Input struct {
 	Now metav1.Time
 }
 
-// Status derives an AlertRule's status, and the rows of all spokes. If the present status is its own
+// Status derives the status of a source, and the rows of all spokes. If the present status is its own
 // result, it returns the same status at any time, so that nothing is written without news. This also holds
 // without the verdicts, as after a restart; the rows are then nil until enough is known.
 //
 // While a rule is invalid, its rows stay, as the spokes keep the last valid version. A disabled rule
 // has no rows.
-func Status(in Input) (v1alpha1.AlertRuleStatus, []unique.Handle[Row]) {
+func Status(in Input) (v1alpha1.RuleStatus, []unique.Handle[Row]) {
 	in.Now = in.Now.Rfc3339Copy() // what the API keeps of it
 	v := view{disabled: in.disabled()}
 	switch {
@@ -74,12 +74,12 @@ func Status(in Input) (v1alpha1.AlertRuleStatus, []unique.Handle[Row]) {
 	default:
 		var known bool
 		if v, known = in.present(); !known {
-			return in.Rule.Status, nil
+			return *in.Rule.GetStatus(), nil
 		}
 	}
 	summary, ready := in.conclude(v)
-	out := v1alpha1.AlertRuleStatus{
-		ObservedGeneration: in.Rule.Generation,
+	out := v1alpha1.RuleStatus{
+		ObservedGeneration: in.Rule.GetGeneration(),
 		Conditions:         in.conditions(v, ready),
 		Summary:            &summary,
 		OverriddenFields:   in.overridden(),

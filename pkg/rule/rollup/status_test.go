@@ -433,13 +433,13 @@ func TestStatus(t *testing.T) {
 }
 
 // again checks that a status derived from itself is the same, at any time.
-func again(t *testing.T, name string, in Input, got v1alpha1.AlertRuleStatus) {
+func again(t *testing.T, name string, in Input, got v1alpha1.RuleStatus) {
 	t.Helper()
-	in.Rule = in.Rule.DeepCopy()
+	in.Rule = ruleOf(in.Rule).DeepCopy()
 	if in.Last != nil {
 		_, in.Last = Status(in)
 	}
-	in.Rule.Status = *got.DeepCopy()
+	ruleOf(in.Rule).Status = *got.DeepCopy()
 	in.Now = metav1.NewTime(in.Now.Add(time.Hour))
 	if second, _ := Status(in); !equality.Semantic.DeepEqual(second, got) {
 		first, _ := json.Marshal(got)
@@ -519,13 +519,13 @@ func TestStatusIsStable(t *testing.T) {
 	for _, of := range []struct{ size, runs int }{{3, 40}, {130, 4}, {700, 1}} {
 		for range of.runs {
 			in := Input{Rule: ruletest.Rule(), Now: at(1)}
-			in.Rule.Generation = 2 // so that an older verdict has one too
-			in.Rule.Spec.Placement.Names = []v1alpha1.ClusterName{"s0001", "unknown"}
+			ruleOf(in.Rule).Generation = 2 // so that an older verdict has one too
+			ruleOf(in.Rule).Spec.Placement.Names = []v1alpha1.ClusterName{"s0001", "unknown"}
 			for step := range 5 {
 				in.Now = at(int64(step + 2))
 				in.Clusters = many(max(0, of.size+rnd.IntN(7)-3))
-				in.Rule.Generation += int64(rnd.IntN(2))
-				in.Rule.Spec.State = []v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}[rnd.IntN(4)]
+				ruleOf(in.Rule).Generation += int64(rnd.IntN(2))
+				ruleOf(in.Rule).Spec.State = []v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}[rnd.IntN(4)]
 				in.Invalid = nil
 				if rnd.IntN(4) == 0 {
 					in.Invalid = &rule.Invalid{Reason: v1alpha1.ReasonInvalidSpec, Field: "spec", Message: "no"}
@@ -544,7 +544,7 @@ func TestStatusIsStable(t *testing.T) {
 						}
 					}
 				}
-				in.Rule.Status, in.Last = got, last
+				ruleOf(in.Rule).Status, in.Last = got, last
 				if rnd.IntN(3) == 0 {
 					in.Last = nil
 				}
@@ -569,8 +569,8 @@ func randomVerdicts(rnd *rand.Rand, in *Input, reasons []string) verdicts {
 		if reason != "" && reason != "Unreachable" {
 			phase = v1alpha1.PhasePending
 		}
-		generation := max(0, in.Rule.Generation-int64(rnd.IntN(2)))
-		if generation < in.Rule.Generation && showsOutage(before[s.Name]) {
+		generation := max(0, ruleOf(in.Rule).Generation-int64(rnd.IntN(2)))
+		if generation < ruleOf(in.Rule).Generation && showsOutage(before[s.Name]) {
 			// That a row showed an outage is known from the row alone. Where it loses its
 			// place to a worse one and the operator restarts, the older verdict is told again.
 			continue
@@ -581,7 +581,7 @@ func randomVerdicts(rnd *rand.Rand, in *Input, reasons []string) verdicts {
 }
 
 // checkStatus holds a status to the API's bounds.
-func checkStatus(t *testing.T, s v1alpha1.AlertRuleStatus) {
+func checkStatus(t *testing.T, s v1alpha1.RuleStatus) {
 	t.Helper()
 	conditions := 2 // Accepted and Ready
 	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionMetricsPresent} {
@@ -614,3 +614,6 @@ func checkStatus(t *testing.T, s v1alpha1.AlertRuleStatus) {
 		t.Fatalf("Ready says %q", ready.Message)
 	}
 }
+
+// ruleOf returns a source that is an AlertRule.
+func ruleOf(s rule.Source) *v1alpha1.AlertRule { return s.(*v1alpha1.AlertRule) }

@@ -69,7 +69,7 @@ func TestStatusOfTenants(t *testing.T) {
 	}
 }
 
-func conditionOf(s *v1alpha1.AlertRuleStatus, kind string) *metav1.Condition {
+func conditionOf(s *v1alpha1.RuleStatus, kind string) *metav1.Condition {
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == kind {
 			return &s.Conditions[i]

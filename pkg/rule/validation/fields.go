@@ -205,13 +205,13 @@ func checkSelector(field string, s *metav1.LabelSelector) *rule.Invalid {
 }
 
 // checkPlace checks the namespace of a rule in the spokes, and its workload.
-func checkPlace(s v1alpha1.AlertRuleSpec) *rule.Invalid {
-	if s.RuleNamespace != "" {
-		if bad := checkNamespace("spec.ruleNamespace", string(s.RuleNamespace)); bad != nil {
+func checkPlace(s rule.Source) *rule.Invalid {
+	if s.GetRuleNamespace() != "" {
+		if bad := checkNamespace("spec.ruleNamespace", string(s.GetRuleNamespace())); bad != nil {
 			return bad
 		}
 	}
-	w := s.WorkloadRef
+	w := s.GetWorkloadRef()
 	if w == nil {
 		return nil
 	}

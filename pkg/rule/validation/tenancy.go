@@ -19,47 +19,50 @@ import (
 // checkGenerated limits the namespace of generated AlertRules to objects such as templates generate:
 // one rule for a workload, in the place of the workload. Otherwise anyone who may edit them could
 // write to any namespace.
-func checkGenerated(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
-	w, p := r.Spec.WorkloadRef, r.Spec.Placement
+func checkGenerated(s rule.Source, o Options) *rule.Invalid {
+	w, p := s.GetWorkloadRef(), s.GetPlacement()
 	var field, must string
 	switch {
+	case s.SourceKind() != v1alpha1.AlertRuleKind:
+		field, must = "metadata.namespace", "must be another one"
 	case w == nil:
 		field, must = "spec.workloadRef", "is required"
 	case p.Selector != nil || p.Exclude != nil || len(p.Names) != 1 || p.Names[0] != w.Cluster:
 		field, must = "spec.placement", fmt.Sprintf("must name only %s, the cluster of workloadRef", w.Cluster)
-	case r.Spec.RuleNamespace != "" && r.Spec.RuleNamespace != w.Namespace:
+	case s.GetRuleNamespace() != "" && s.GetRuleNamespace() != w.Namespace:
 		field, must = "spec.ruleNamespace", fmt.Sprintf("must be %s, the namespace of workloadRef", w.Namespace)
 	default:
 		return nil
 	}
-	bad := rule.NewInvalid(field, "%s: namespace %s accepts only AlertRules like those that templates generate; create other AlertRules in namespace %s",
-		must, r.Namespace, o.AdminNamespace)
+	bad := rule.NewInvalid(field, "%s: namespace %s accepts only AlertRules like those that templates generate; create other AlertRules and RulePacks in namespace %s",
+		must, s.GetNamespace(), o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
 }
 
-// checkTenancy allows an AlertRule outside of Rulefleet's two namespaces to write only to the
-// spokes' namespace of the same name.
-func checkTenancy(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
-	if r.Namespace != "" && r.Namespace == o.AdminNamespace {
+// checkTenancy allows a source outside of Rulefleet's two namespaces to write only to the spokes' namespace of the same
+// name.
+func checkTenancy(s rule.Source, o Options) *rule.Invalid {
+	kind, own := s.SourceKind(), s.GetNamespace()
+	if own != "" && own == o.AdminNamespace {
 		return nil
 	}
-	if r.Namespace != "" && r.Namespace == o.GeneratedNamespace {
-		return checkGenerated(r, o)
+	if own != "" && own == o.GeneratedNamespace {
+		return checkGenerated(s, o)
 	}
-	target := delivery.TargetNamespace(r, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
-	if target == r.Namespace {
+	target := delivery.TargetNamespace(s, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
+	if target == own {
 		return nil
 	}
 	field, remedy := "spec.ruleNamespace", "remove spec.ruleNamespace"
-	if r.Spec.RuleNamespace == "" {
+	if s.GetRuleNamespace() == "" {
 		field, remedy = "spec.workloadRef.namespace", "correct the namespace"
 	}
 	if !rule.PlatformNamespace(target) { // spokes do not take AlertRules of those
-		remedy += fmt.Sprintf(", create the AlertRule in namespace %s of the hub", target)
+		remedy += fmt.Sprintf(", create the %s in namespace %s of the hub", kind, target)
 	}
-	bad := rule.NewInvalid(field, "an AlertRule in namespace %s can only write to namespace %s of the spokes, not to %s; %s, or ask an administrator of the hub to create it in namespace %s",
-		r.Namespace, r.Namespace, target, remedy, o.AdminNamespace)
+	bad := rule.NewInvalid(field, "%s in namespace %s can only write to namespace %s of the spokes, not to %s; %s, or ask an administrator of the hub to create it in namespace %s",
+		rule.AnOf(kind), own, own, target, remedy, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
 }
@@ -83,16 +86,17 @@ func ProtectedLabels(names []string, clusterLabel string) error {
 type tenant struct {
 	rule.Tenancy
 
-	namespace, admin string
-	stored           bool
+	kind, namespace, admin string
+	stored                 bool
 }
 
-// tenantOf returns the tenant to which an AlertRule belongs, or nil.
-func tenantOf(r *v1alpha1.AlertRule, o Options) *tenant {
-	if r.Namespace == o.AdminNamespace || r.Namespace == o.GeneratedNamespace {
+// tenantOf returns the tenant to which a source belongs, or nil.
+func tenantOf(s rule.Source, o Options) *tenant {
+	namespace := s.GetNamespace()
+	if namespace == o.AdminNamespace || namespace == o.GeneratedNamespace {
 		return nil
 	}
-	return &tenant{Tenancy: o.Tenancy, namespace: r.Namespace, admin: o.AdminNamespace, stored: o.stored}
+	return &tenant{Tenancy: o.Tenancy, kind: s.SourceKind(), namespace: namespace, admin: o.AdminNamespace, stored: o.stored}
 }
 
 // check checks what only tenants must not do, in the given fields of an alert. expanded has its texts
@@ -101,21 +105,18 @@ func (t *tenant) check(a, expanded v1alpha1.AlertSpec) *rule.Invalid {
 	if t == nil {
 		return nil
 	}
-	if length, bad := checkDuration("spec.interval", string(a.Interval)); bad == nil && a.Interval != "" && length < t.MinInterval {
-		return rule.NewInvalid("spec.interval", "%s is too short for an AlertRule outside of namespace %s; use at least %s, or leave the interval out to use that of Prometheus",
-			a.Interval, t.admin, model.Duration(t.MinInterval))
+	if bad := t.checkInterval("spec.interval", string(a.Interval)); bad != nil {
+		return bad
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
-		if !t.stored && slices.Contains(t.ProtectedLabels, name) {
-			return rule.NewInvalid(rule.Keyed("spec.labels", name), "label %s is protected, because it can decide who is notified: an AlertRule outside of namespace %s cannot set it; remove it", name, t.admin)
-		}
+	if bad := t.checkProtected("spec.labels", a.Labels); bad != nil {
+		return bad
 	}
 	for _, m := range []struct {
 		field string
 		texts map[string]v1alpha1.LabelText
 	}{{"spec.labels", expanded.Labels}, {"spec.annotations", expanded.Annotations}} {
 		if key, found := queries(m.texts); found {
-			return rule.NewInvalid(rule.Keyed(m.field, key), "the function query is not available to an AlertRule outside of namespace %s, because it reads the series of all namespaces; move the query into spec.expr, and use $value and $labels", t.admin)
+			return rule.NewInvalid(rule.Keyed(m.field, key), "the function query is not available to %s outside of namespace %s, because it reads the series of all namespaces; move the query into the expression, and use $value and $labels", rule.AnOf(t.kind), t.admin)
 		}
 	}
 	if !t.EnforceNamespace || expanded.Expr == "" {
@@ -123,6 +124,31 @@ func (t *tenant) check(a, expanded v1alpha1.AlertSpec) *rule.Invalid {
 	}
 	if _, f := promql.Enforce(expanded.Expr, t.namespace); f != nil && (!f.Contradiction || !placeholder.In(a.Expr)) {
 		return rule.InvalidExpr(expanded.Expr, &f.Fault)
+	}
+	return nil
+}
+
+// checkInterval checks an interval, in a field.
+func (t *tenant) checkInterval(field, interval string) *rule.Invalid {
+	if t == nil || interval == "" {
+		return nil
+	}
+	if length, bad := checkDuration(field, interval); bad == nil && length < t.MinInterval {
+		return rule.NewInvalid(field, "%s is too short for %s outside of namespace %s; use at least %s, or leave the interval out to use that of Prometheus",
+			interval, rule.AnOf(t.kind), t.admin, model.Duration(t.MinInterval))
+	}
+	return nil
+}
+
+// checkProtected refuses labels, in a field, that only administrators may set.
+func (t *tenant) checkProtected(field string, labels map[string]v1alpha1.LabelText) *rule.Invalid {
+	if t == nil || t.stored {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if slices.Contains(t.ProtectedLabels, name) {
+			return rule.NewInvalid(rule.Keyed(field, name), "label %s is protected, because it can decide who is notified: %s outside of namespace %s cannot set it; remove it", name, rule.AnOf(t.kind), t.admin)
+		}
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func Rule(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
 	if bad := c.overrides(r.Spec); bad != nil {
 		return bad
 	}
-	if bad := checkPlace(r.Spec); bad != nil {
+	if bad := checkPlace(r); bad != nil {
 		return bad
 	}
 	return checkTenancy(r, o)
@@ -103,6 +103,8 @@ type checker struct {
 	maxLabels int
 	// tenant is the namespace of the hub to which the object belongs, or nil for the operator's own ones.
 	tenant *tenant
+	// verbatim means that the texts have no placeholders, as in a RulePack.
+	verbatim bool
 }
 
 // Alert checks an alert as it is written, and with its placeholders replaced.
@@ -127,9 +129,12 @@ func (c checker) part(a v1alpha1.AlertSpec) *rule.Invalid {
 	if bad := checkTexts("spec.annotations", a.Annotations, rule.MaxTexts); bad != nil {
 		return bad
 	}
-	expanded, bad := c.stage.Alert(a)
-	if bad != nil {
-		return bad
+	expanded := a
+	if !c.verbatim {
+		var bad *rule.Invalid
+		if expanded, bad = c.stage.Alert(a); bad != nil {
+			return bad
+		}
 	}
 	if a.Expr != "" {
 		if bad := c.expr(a.Expr, expanded.Expr); bad != nil {
@@ -175,7 +180,7 @@ func (c checker) overrides(s v1alpha1.AlertRuleSpec) *rule.Invalid {
 		return rule.NewInvalid("spec.overrides", "has %d entries; at most %d are allowed; remove some", len(s.Overrides), maxOverrides)
 	}
 	for i, o := range s.Overrides {
-		if bad := c.override(s.AlertSpec, o); bad != nil {
+		if bad := c.override(s.AlertSpec, o, false); bad != nil {
 			bad.Field = fmt.Sprintf("spec.overrides[%d]", i) + strings.TrimPrefix(bad.Field, "spec")
 			return bad
 		}
@@ -183,12 +188,12 @@ func (c checker) overrides(s v1alpha1.AlertRuleSpec) *rule.Invalid {
 	return nil
 }
 
-// override checks an override as if its fields were those of a spec.
-func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override) *rule.Invalid {
+// override checks an override as if its fields were those of a spec. more means that it changes something else as well.
+func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override, more bool) *rule.Invalid {
 	if bad := checkSelection("spec", o.ClusterSelection); bad != nil {
 		return bad
 	}
-	if len(setBy(o)) == 0 {
+	if len(setBy(o)) == 0 && !more {
 		return rule.NewInvalid("spec", "an override must change something; set state, expr, for, keepFiringFor, interval, severity, labels or annotations")
 	}
 	if bad := checkState("spec.state", o.State); bad != nil {

@@ -14,7 +14,7 @@ import (
 // maxRemembered limits the number of cached results of a Validator, to the rules of a large hub.
 const maxRemembered = 1 << 16
 
-// Validator validates AlertRules and AlertRuleTemplates, and remembers the results by UID and generation, which
+// Validator validates AlertRules, RulePacks and AlertRuleTemplates, and remembers the results by UID and generation, which
 // identify the spec: an AlertRule is validated for each of its spokes, and that takes up to half a second. Use New
 // to create one.
 type Validator struct {
@@ -33,16 +33,27 @@ func New(o Options) *Validator {
 // Validate returns the first error in a source, or nil.
 func (v *Validator) Validate(s rule.Source) *rule.Invalid {
 	return remembered(v, s.SourceKind(), s.GetUID(), s.GetGeneration(), func() *rule.Invalid {
-		if r, ok := s.(*v1alpha1.AlertRule); ok {
-			return Rule(r, v.options)
+		switch s := s.(type) {
+		case *v1alpha1.AlertRule:
+			return Rule(s, v.options)
+		case *v1alpha1.RulePack:
+			return Pack(s, v.options)
 		}
 		return rule.NewInvalid("kind", "unknown kind of sources: %s", s.SourceKind())
 	})
 }
 
-// Warnings returns warnings about a valid AlertRule.
-func (v *Validator) Warnings(r *v1alpha1.AlertRule) []string {
-	return remembered(v, "rule's warnings", r.UID, r.Generation, func() []string { return Warnings(r, v.options) })
+// Warnings returns warnings about a valid source.
+func (v *Validator) Warnings(s rule.Source) []string {
+	return remembered(v, s.SourceKind()+"'s warnings", s.GetUID(), s.GetGeneration(), func() []string {
+		switch s := s.(type) {
+		case *v1alpha1.AlertRule:
+			return Warnings(s, v.options)
+		case *v1alpha1.RulePack:
+			return PackWarnings(s, v.options)
+		}
+		return nil
+	})
 }
 
 // ValidateTemplate returns the first error in an AlertRuleTemplate, or nil.
