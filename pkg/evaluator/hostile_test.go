@@ -447,3 +447,29 @@ func TestGroupsWithoutAnEnd(t *testing.T) {
 		})
 	}
 }
+
+// An evaluator that does not know the filter by groups returns all rules with the first request.
+func TestRulesWithoutFilter(t *testing.T) {
+	t.Parallel()
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		_, _ = w.Write([]byte(`{"status":"success","data":{"groups":[
+			{"name":"a","file":"x","rules":[{"type":"recording","name":"one","query":"1","health":"ok"}]},
+			{"name":"other","file":"x","rules":[{"type":"alerting","name":"Two","query":"2","health":"ok"}]}]}}`))
+	}))
+	defer server.Close()
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := make([]string, 300)
+	for i := range groups {
+		groups[i] = strings.Repeat("a", i)
+	}
+	var names []string
+	_, err = (&Client{Base: base}).Rules(t.Context(), Filter{Groups: groups}, func(r *Rule) { names = append(names, r.Name) })
+	if err != nil || requests != 1 || !slices.Equal(names, []string{"one", "Two"}) {
+		t.Errorf("%d requests, %q, %v", requests, names, err)
+	}
+}

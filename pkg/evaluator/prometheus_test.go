@@ -96,11 +96,16 @@ func eventually(t *testing.T, condition func(context.Context) error) {
 	}
 }
 
-// all reads all rules, by name.
+// all reads all alerts with a selector, by name.
 func all(ctx context.Context, c *Client, match string) (map[string]*Rule, Stats, error) {
+	return filtered(ctx, c, Filter{Match: match})
+}
+
+// filtered reads the rules that a filter selects, by name.
+func filtered(ctx context.Context, c *Client, filter Filter) (map[string]*Rule, Stats, error) {
 	out := map[string]*Rule{}
 	var twice error
-	stats, err := c.Rules(ctx, Filter{Match: match}, func(r *Rule) {
+	stats, err := c.Rules(ctx, filter, func(r *Rule) {
 		if out[r.Name] != nil {
 			twice = fmt.Errorf("%s came twice", r.Name)
 		}
@@ -184,6 +189,31 @@ func TestRules(t *testing.T) {
 			found, stats, err := all(t.Context(), c, match)
 			if got := slices.Sorted(maps.Keys(found)); err != nil || !slices.Equal(got, want) || stats.Rules != len(want) {
 				t.Errorf("%s: %v, %+v, %v", match, got, stats, err)
+			}
+		})
+	}
+	unknown := make([]string, 300) // so that their names don't fit into one request
+	for i := range unknown {
+		unknown[i] = fmt.Sprintf("another group, number %d", i)
+	}
+	for name, tc := range map[string]struct {
+		groups, want []string
+		requests     int
+	}{
+		"a group":    {[]string{"records"}, []string{"job:twin"}, 1},
+		"two groups": {[]string{"shop", "records"}, []string{"Fires", "Quiet", "Waits", "job:load", "job:twin"}, 1},
+		"many":       {append(unknown, "shop"), []string{"Fires", "Quiet", "Waits", "job:load"}, 4},
+		"none":       {[]string{}, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, stats, err := filtered(t.Context(), c, Filter{Groups: tc.groups})
+			if got := slices.Sorted(maps.Keys(found)); err != nil || !slices.Equal(got, tc.want) || stats.Requests != tc.requests {
+				t.Errorf("%s: %v, %+v, %v", name, got, stats, err)
+			}
+			for _, r := range found {
+				if r.Recording != strings.Contains(r.Name, ":") {
+					t.Errorf("%+v", r)
+				}
 			}
 		})
 	}

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
@@ -239,13 +240,15 @@ func newClient(scheme *runtime.Scheme) *fake.ClientBuilder {
 	return fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter())
 }
 
-// hold sets the spoke's PrometheusRules, and their AlertRules on the hub.
+// hold sets the spoke's PrometheusRules, and their sources on the hub.
 func (w *world) hold(objects ...*monitoringv1.PrometheusRule) {
 	w.Helper()
 	for _, o := range objects {
 		if key, ok := rule.ParseRuleKey(o); ok {
-			ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-			err := w.hub.Create(w.Context(), ar)
+			source := hub.KindOf(key).Object()
+			source.SetNamespace(key.Namespace)
+			source.SetName(key.Name)
+			err := w.hub.Create(w.Context(), source)
 			if client.IgnoreAlreadyExists(err) != nil {
 				w.Fatal(err)
 			}

@@ -59,6 +59,9 @@ type evaluatorState struct {
 	// loaded is the number of its alerting rules: only this hub's, if it can filter them.
 	loaded int
 	rules  map[types.UID]*ruleState
+	// packGroups are the groups of RulePacks that it had loaded. One that is not in them any more is still asked for, to see
+	// that it is gone.
+	packGroups []string
 	// answered means that it has been polled since the operator started. agree is the number of polls that must
 	// agree.
 	answered bool
@@ -134,6 +137,8 @@ type answer struct {
 	rules    map[types.UID][]*evaluator.Rule
 	compared map[types.UID]comparison
 	loaded   int
+	// packGroups are the groups of RulePacks that are loaded.
+	packGroups []string
 	// mixed means that another evaluator answered a part, so that a missing rule says nothing.
 	mixed bool
 }
@@ -154,11 +159,11 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 	if problem != nil {
 		return answer{err: problem}
 	}
-	in := &intake{t: t, e: e, kept: kept, rules: map[types.UID][]*evaluator.Rule{}}
+	in := &intake{t: t, e: e, kept: kept, rules: map[types.UID][]*evaluator.Rule{}, groups: map[string]bool{}}
 	_, err := c.Rules(ctx, evaluator.Filter{Match: match}, func(r *evaluator.Rule) { in.take(r, false) })
-	if err == nil && len(t.packGroups) > 0 {
+	if groups := s.groupsOf(t, e); err == nil && len(groups) > 0 {
 		// Recording rules don't have the label by which the others are selected.
-		_, err = c.Rules(ctx, evaluator.Filter{Groups: slices.Sorted(maps.Keys(t.packGroups))}, func(r *evaluator.Rule) { in.take(r, true) })
+		_, err = c.Rules(ctx, evaluator.Filter{Groups: groups}, func(r *evaluator.Rule) { in.take(r, true) })
 	}
 	if err == nil && in.held > maxAnswer {
 		err = evaluator.NewTooMuch("Rulefleet's own rules in the answer", int64(in.held), maxAnswer, "bytes", "check that the Service or the address leads to a Prometheus")
@@ -166,7 +171,19 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 	if err == nil && in.own == 0 {
 		err = t.strangers(e, in.others)
 	}
-	return answer{err: err, rules: in.rules, loaded: in.loaded, mixed: in.others > 0}
+	return answer{err: err, rules: in.rules, loaded: in.loaded, packGroups: slices.Sorted(maps.Keys(in.groups)), mixed: in.others > 0}
+}
+
+// groupsOf returns the groups of RulePacks to ask an evaluator for.
+func (s *spokeState) groupsOf(t *task, e *rule.Evaluator) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Collect(maps.Keys(t.packGroups))
+	if es := s.evaluators[e.String()]; es != nil {
+		all = append(all, es.packGroups...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // intake takes in the rules of an answer.
@@ -177,6 +194,8 @@ type intake struct {
 	// rules are those of this hub's PrometheusRules, and held is their size in bytes.
 	rules map[types.UID][]*evaluator.Rule
 	held  int
+	// groups are the groups of RulePacks.
+	groups map[string]bool
 	// loaded counts the rules of this hub, own the rules that the evaluator itself has loaded, and others those that
 	// another evaluator has.
 	loaded, own, others int
@@ -184,9 +203,9 @@ type intake struct {
 
 // take takes in a rule: an alert of an AlertRule or, with packs, a rule of a RulePack.
 func (in *intake) take(r *evaluator.Rule, packs bool) {
-	o := in.t.groups[r.Group]
-	if packs {
-		o = in.t.packGroups[r.Group]
+	o, ofPack := in.t.packGroups[r.Group]
+	if !packs {
+		o = in.t.groups[r.Group]
 	}
 	if uid, isOwn, known := ownerOf(in.e, r); known {
 		if !isOwn {
@@ -196,12 +215,15 @@ func (in *intake) take(r *evaluator.Rule, packs bool) {
 		o = in.t.objects[types.UID(uid)]
 		in.own++
 	}
-	if o == nil && packs || o != nil && isPack(o) != packs {
+	if o == nil && (packs || ofPack) || o != nil && isPack(o) != packs {
 		return
 	}
 	in.loaded++
 	if o == nil {
 		return
+	}
+	if packs {
+		in.groups[r.Group] = true
 	}
 	if in.held += r.Size(); in.held > maxAnswer {
 		clear(in.rules)
@@ -250,7 +272,7 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		s.shown = true
 	}
 	es.outcome, es.message, es.fault, es.gist, es.failures, es.loaded = evaluation.Evaluates, "", nil, "", 0, a.loaded
-	es.strangers = time.Time{}
+	es.strangers, es.packGroups = time.Time{}, a.packGroups
 	return s.keepRules(t, es, a, p.Interval)
 }
 

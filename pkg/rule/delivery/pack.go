@@ -146,7 +146,7 @@ func InRule(bad *rule.Invalid, path string, r *monitoringv1.Rule, group string) 
 	} else if rest, own := cutSpec(bad.Field); own {
 		out.Field = path + rest
 	}
-	out.Message = rule.NewInvalid("", "rule %s of group %s: %s", cmp.Or(r.Alert, r.Record), group, bad.Message).Message
+	out.Message = rule.NewInvalid("", "rule %s of group %s: %s", cmp.Or(r.Alert, r.Record, "without a name"), group, bad.Message).Message
 	return &out
 }
 

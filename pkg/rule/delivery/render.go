@@ -222,9 +222,9 @@ func checkObjectSize(s rule.Source, p *monitoringv1.PrometheusRule) *rule.Invali
 }
 
 // checkPackSize refuses a PrometheusRule of a RulePack that is too large, given its size as JSON. prometheus-operator writes
-// YAML, which can be longer, but not twice as long.
+// YAML, in which each line of a text is indented.
 func checkPackSize(p *monitoringv1.PrometheusRule, size int) *rule.Invalid {
-	if size > rule.MaxPack/2 {
+	if size > rule.MaxPack/16 {
 		text, err := yaml.Marshal(p.Spec)
 		if err != nil { // as above
 			panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))

@@ -34,7 +34,7 @@ type Options struct {
 	// Dir is an empty folder for its files; it is not removed.
 	Dir string
 
-	// Rules are its rule files, by name.
+	// Rules are its rule files, by name, which can begin with a folder. Reload can use the same folders.
 	Rules map[string][]byte
 
 	// Targets are the HOST:PORT pairs that it scrapes every second, as job "test".
@@ -124,9 +124,15 @@ func (p *Prometheus) Reload(ctx context.Context, rules map[string][]byte) error 
 func (p *Prometheus) path(name string) string { return filepath.Join(p.dir, name) }
 
 func (p *Prometheus) configure(o Options) error {
+	files := []string{"rules/*.yaml"}
+	for name := range o.Rules {
+		if pattern := filepath.Join("rules", filepath.Dir(name), "*.yaml"); !slices.Contains(files, pattern) {
+			files = append(files, pattern)
+		}
+	}
 	config, err := yaml.Marshal(map[string]any{
 		"global":     map[string]any{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-		"rule_files": []string{"rules/*"},
+		"rule_files": files,
 		"scrape_configs": []any{map[string]any{
 			"job_name": "test", "static_configs": []any{map[string]any{"targets": o.Targets, "labels": o.Labels}},
 		}},
@@ -146,7 +152,8 @@ func (p *Prometheus) writeRules(rules map[string][]byte) error {
 		return fmt.Errorf("creating the folder of rules: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
-		if err := os.WriteFile(filepath.Join(dir, name), rules[name], privateFile); err != nil {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, rules[name], privateFile)); err != nil {
 			return fmt.Errorf("writing a rule file: %w", err)
 		}
 	}
