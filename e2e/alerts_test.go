@@ -183,6 +183,7 @@ func TestEvaluation(t *testing.T) {
 	e := startEvaluating(t)
 	t.Run("Deployment", e.deployment)
 	t.Run("Paging", e.paging)
+	t.Run("Packs", e.packs)
 	t.Run("Tenants", e.tenants)
 	t.Run("Links", e.links)
 }
