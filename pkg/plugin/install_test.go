@@ -398,7 +398,7 @@ func TestExportIsDeterministic(t *testing.T) {
 			kinds[strings.TrimSpace(kind)]++
 		}
 	}
-	if kinds["CustomResourceDefinition"] != 3 || kinds["Namespace"] != 1 || kinds["Deployment"] != 1 || kinds["Job"] != 0 {
+	if kinds["CustomResourceDefinition"] != 4 || kinds["Namespace"] != 1 || kinds["Deployment"] != 1 || kinds["Job"] != 0 {
 		t.Errorf("it has these kinds: %v", slices.Sorted(maps.Keys(kinds)))
 	}
 }

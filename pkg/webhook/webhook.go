@@ -25,7 +25,7 @@ import (
 // +kubebuilder:webhook:mutating=false,name=alertruletemplates.rulefleet.io,path=/validate-rulefleet-io-v1alpha1-alertruletemplate,groups=rulefleet.io,versions=v1alpha1,resources=alertruletemplates,verbs=create;update,failurePolicy=fail,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=5,admissionReviewVersions=v1,serviceName=rulefleet-webhook,serviceNamespace=rulefleet-system
 
 // Names are the names of the webhooks in the ValidatingWebhookConfiguration.
-var Names = []string{"alertrules." + v1alpha1.Group, "rulepacks." + v1alpha1.Group, "alertruletemplates." + v1alpha1.Group}
+var Names = []string{"alertrules." + v1alpha1.Group, "alertruletemplates." + v1alpha1.Group, "rulepacks." + v1alpha1.Group}
 
 // SetupWithManager registers the webhooks with a manager's webhook server.
 func SetupWithManager(mgr manager.Manager, o validation.Options) error {

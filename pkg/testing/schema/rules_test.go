@@ -43,6 +43,7 @@ const (
 	reservedKey = "app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for Rulefleet; remove them"
 	address     = "not the address of a Prometheus; use a form such as https://prometheus.eu-1.example.com, without credentials, query and fragment"
 	nothing     = "an override must change something; set state, expr, for, keepFiringFor, interval, severity, labels or annotations"
+	noChange    = "a patch must change something; set disabled, expr, for, keepFiringFor, severity, labels or annotations"
 	noExclusion = "no cluster is excluded; list names, set a label selector, or remove exclude"
 )
 
@@ -61,7 +62,7 @@ type breach struct {
 	message string // what is said, where that is more than the rule's message
 }
 
-var override = path{"spec", "overrides", 0}
+var override, patch = path{"spec", "overrides", 0}, path{"spec", "patches", 0}
 
 func breaches() []breach {
 	longName := strings.Repeat("n", 64)
@@ -81,6 +82,17 @@ func breaches() []breach {
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", nothing}, field: "spec.overrides[0]", change: change{override, map[string]any{"names": []any{"eu-1"}}}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", twice}, field: "spec.overrides[0].severity", change: change{override.to("labels").to("severity"), "page"}},
 	}
+	out = append(out,
+		breach{ruleID: ruleID{"RulePack", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
+		breach{ruleID: ruleID{"RulePack", "spec.placement.exclude", noExclusion}, field: "spec.placement.exclude", change: change{path{"spec", "placement", "exclude"}, map[string]any{}}},
+		breach{ruleID: ruleID{"RulePack", "spec.patches[]", noCluster}, field: "spec.patches[0]", change: change{patch, map[string]any{"rule": "x", "for": "1m"}}},
+		breach{ruleID: ruleID{"RulePack", "spec.patches[].exclude", noExclusion}, field: "spec.patches[0].exclude", change: change{patch.to("exclude"), map[string]any{}}},
+		breach{ruleID: ruleID{"RulePack", "spec.patches[]", noChange}, field: "spec.patches[0]", change: change{patch, map[string]any{"rule": "x", "names": []any{"eu-1"}}}},
+		breach{ruleID: ruleID{"RulePack", "spec.patches[]", twice}, field: "spec.patches[0].severity", change: change{patch.to("labels").to("severity"), "page"}},
+	)
+	out = append(out, badTexts("RulePack", "spec.patches[]", patch, "for", duration, "5 min")...)
+	out = append(out, badTexts("RulePack", "spec.patches[]", patch, "keepFiringFor", duration, "5 min")...)
+	out = append(out, badTexts("RulePack", "spec.patches[]", patch, "severity", severity, "_")...)
 	for _, kind := range []string{"AlertRule", "AlertRuleTemplate"} {
 		out = append(out,
 			breach{ruleID: ruleID{kind, "spec", twice}, field: "spec.severity", change: change{path{"spec", "labels", "severity"}, "page"}},
@@ -305,6 +317,11 @@ func validate(t *testing.T, o *unstructured.Unstructured) *rule.Invalid {
 		template := &v1alpha1.AlertRuleTemplate{}
 		convert(t, o, template)
 		return validation.Template(template, hubOptions)
+	}
+	if o.GetKind() == v1alpha1.RulePackKind {
+		pack := &v1alpha1.RulePack{}
+		convert(t, o, pack)
+		return validation.Pack(pack, hubOptions)
 	}
 	ar := &v1alpha1.AlertRule{}
 	convert(t, o, ar)
