@@ -191,7 +191,7 @@ func (e *evaluating) packs(t *testing.T) {
 		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionAccepted)
 		r := packRow(p, spokeA)
 		return c.Status == metav1.ConditionTrue && strings.Contains(c.Message, "spec.patches[0] matches no rule") &&
-			r.Reason == v1alpha1.ReasonEvaluationFailed && strings.Contains(r.Message, "1 of 152 rules; the first is PackFails of group alerts: ")
+			r.Reason == v1alpha1.ReasonEvaluationFailed && strings.Contains(r.Message, "1 of 152 rules fail; the first is PackFails of group alerts: ")
 	})
 
 	// A bad rule that came past the webhook changes nothing in the spokes.

@@ -51,17 +51,17 @@ var (
 	})
 	rulesDesc = atScrape(metric{
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
-		Help: "Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: registered spokes after the first 1000, spokes that a placement names but that are not registered, and spokes that have no row in a status and have not reported since a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. If a status has a reason that this version does not know, for example because a newer version wrote the status, it is counted with the reason Other.",
+		Help: "Number of AlertRules and RulePacks placed on a spoke, by phase and reason as in their status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: registered spokes after the first 1000, spokes that a placement names but that are not registered, and spokes that have no row in a status and have not reported since a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. If a status has a reason that this version does not know, for example because a newer version wrote the status, it is counted with the reason Other.",
 		Use:  "A rule that stays at `Pending` with a reason is missing or outdated in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason is usually not evaluated there (alert `RulefleetRulesNotEvaluated`). The exceptions are Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown: they only explain why Rulefleet can't verify the next phase. The alert also leaves out Suspended, Loading, EvaluatorUnreachable and the reasons of an outage, such as Unreachable. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
 	})
 	alertRulesDesc = atScrape(metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
-		Help: "Number of AlertRules by condition, status and reason.",
-		Use:  "`condition=\"Accepted\",status=\"False\"` counts AlertRules that are not accepted, because the spec is not valid or the namespace has too many of them (alert `RulefleetAlertRulesNotAccepted`). `kubectl get alertrules -A` lists them.",
+		Help: "Number of AlertRules and RulePacks by condition, status and reason.",
+		Use:  "`condition=\"Accepted\",status=\"False\"` counts those that are not accepted, because the spec is not valid or the namespace has too many rules (alert `RulefleetAlertRulesNotAccepted`). `kubectl get alertrules,rulepacks -A` lists them.",
 	})
 	alertsDesc = atScrape(metric{
-		Name: "rulefleet_alerts", Labels: []string{"cluster", "alertrule_namespace", "alertrule", "state"},
-		Help: "Number of firing and pending alerts of an AlertRule in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.",
+		Name: "rulefleet_alerts", Labels: []string{"cluster", "kind", "alertrule_namespace", "alertrule", "state"},
+		Help: "Number of firing and pending alerts of an AlertRule or a RulePack (label kind) in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.",
 		Use:  "`sum by (cluster) (rulefleet_alerts{state=\"firing\"})` shows the firing alerts of the whole fleet. It gives an overview; the Alertmanagers of the spokes send the notifications. If a spoke's Prometheus can't be queried, its alerts are not known: see `condition=\"Evaluating\"` of `rulefleet_spokes`.",
 	})
 	depthDesc = atScrape(metric{
@@ -92,16 +92,16 @@ type Condition struct {
 	Reason string
 }
 
-// Rules counts AlertRules, and their rows over all spokes.
+// Rules counts AlertRules and RulePacks, and their rows over all spokes.
 type Rules struct {
 	Rows       map[Row]int
 	Conditions map[Condition]int
 }
 
-// Alert counts the alerts of an AlertRule in a spoke.
+// Alert counts the alerts of a source in a spoke.
 type Alert struct {
-	Cluster, Namespace, Name string
-	Firing, Pending          int32
+	Cluster, Kind, Namespace, Name string
+	Firing, Pending                int32
 }
 
 // Queue is the content of a controller's queue.
@@ -236,7 +236,7 @@ func collectAlerts(ch chan<- prometheus.Metric, alerts []Alert) {
 	for _, a := range alerts {
 		for state, n := range map[string]int32{"firing": a.Firing, "pending": a.Pending} {
 			if n > 0 {
-				send(ch, alertsDesc, float64(n), a.Cluster, a.Namespace, a.Name, state)
+				send(ch, alertsDesc, float64(n), a.Cluster, a.Kind, a.Namespace, a.Name, state)
 			}
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
@@ -139,6 +140,29 @@ func denied(resource string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.Group, Resource: resource}, "", errors.New("not for you"))
 }
 
+// webPack is a RulePack of which a rule fails in a spoke.
+const webPack = `
+apiVersion: rulefleet.io/v1alpha1
+kind: RulePack
+metadata: {namespace: packs, name: web, generation: 2}
+spec:
+  groups:
+    - name: requests
+      rules:
+        - {record: "job:errors:rate5m", expr: 'sum by (job) (rate(errors_total[5m]))'}
+        - {alert: ErrorsHigh, expr: "job:errors:rate5m > 10", for: 5m, labels: {severity: critical}}
+  placement: {names: [eu-1]}
+status:
+  observedGeneration: 2
+  summary: {desired: 1, applied: 1, selected: 1, failing: 1, ready: 0/1, firing: 2}
+  conditions:
+    - {type: Accepted, status: "True", reason: Accepted, message: the spec is valid, lastTransitionTime: "2026-01-01T00:00:05Z"}
+    - {type: Ready, status: "False", reason: EvaluationFailed, message: "ready in 0/1 spokes", lastTransitionTime: "2026-01-01T00:00:05Z"}
+  clusters:
+    - {name: eu-1, phase: Selected, reason: EvaluationFailed, firing: 2, rule: packs/web, observedGeneration: 2, lastTransitionTime: "2026-01-01T11:59:30Z",
+       message: "Prometheus monitoring/k8s can't evaluate the rule: 1 of 2 rules fail; the first is job:errors:rate5m of group requests: many-to-many matching not allowed"}
+`
+
 // TestOutput has the output of every command that asks, in every format.
 func TestOutput(t *testing.T) {
 	tenant := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -160,6 +184,13 @@ func TestOutput(t *testing.T) {
 		return c.Get(ctx, key, o, opts...)
 	}}
 	none := func() []client.Object { return nil }
+	withPack := func() []client.Object {
+		var p v1alpha1.RulePack
+		if err := yaml.UnmarshalStrict([]byte(webPack), &p); err != nil {
+			t.Fatal(err)
+		}
+		return append(hubObjects(t), &p)
+	}
 	for _, tc := range []struct {
 		name    string
 		args    string
@@ -239,6 +270,13 @@ func TestOutput(t *testing.T) {
 		{name: "join-bad-name", args: "join EU_1 --spoke-context eu-1"},
 		{name: "join-bad-timeout", args: "join eu-1 --spoke-context eu-1 --timeout=-1m"},
 		{name: "help", args: "--help"},
+		{name: "pack-status", args: "status -A", objects: withPack},
+		{name: "pack-status-name", args: "status -n packs -o name", objects: withPack},
+		{name: "pack-status-json", args: "status -n packs -o json", objects: withPack},
+		{name: "pack-status-pack", args: "status rp/web -n packs", objects: withPack},
+		{name: "pack-status-spoke", args: "status spoke/eu-1", objects: withPack},
+		{name: "pack-firing", args: "firing -A", objects: withPack},
+		{name: "pack-why", args: "why rulepack/web -n packs --cluster eu-1", objects: withPack},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			objects := hubObjects
@@ -291,7 +329,7 @@ func TestCompletion(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"status a", []string{"alertrule/", "spoke/", "alertruletemplate/"}}, // the shell filters
+		{"status a", []string{"alertrule/", "rulepack/", "spoke/", "alertruletemplate/"}}, // the shell filters
 		{"status spoke/us", []string{"spoke/us-1", "spoke/us-2"}},
 		{"status ar/h -n rulefleet-system", []string{"ar/high-error-rate"}},
 		{"status art/", []string{"art/deployment-down"}},

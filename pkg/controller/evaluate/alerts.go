@@ -19,7 +19,7 @@ import (
 // alertsTimeout bounds the reading of the hub's cache during a scrape. The cache has synced by then.
 const alertsTimeout = time.Second
 
-// Alerts returns the firing and pending alerts in all spokes, by AlertRule, as last reported by the chosen
+// Alerts returns the firing and pending alerts in all spokes, by source, as last reported by the chosen
 // evaluators. If several evaluators have a rule, the one with the most alerts counts, as in the row of a
 // status. It does not wait for spokes.
 func (p *Poller) Alerts() []metrics.Alert {
@@ -57,13 +57,13 @@ func (s *spokeState) alerts(c *rule.Cluster) []metrics.Alert {
 				continue
 			}
 			a := active[r.key]
-			a.Cluster, a.Namespace, a.Name = c.Name, r.key.Namespace, r.key.Name
+			a.Cluster, a.Kind, a.Namespace, a.Name = c.Name, r.key.Kind, r.key.Namespace, r.key.Name
 			a.Firing, a.Pending = max(a.Firing, r.Firing), max(a.Pending, r.Pending)
 			active[r.key] = a
 		}
 	}
 	return slices.SortedFunc(maps.Values(active), func(a, b metrics.Alert) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 }
 

@@ -93,7 +93,7 @@ func testPacks(t *testing.T, folder string) {
 		if is := w.says(good); is.Outcome != evaluation.Evaluates || is.Firing != 2 || !slices.Equal(is.Missing, []string{`up{job="none"}`}) {
 			return fmt.Errorf("the good one: %+v", is)
 		}
-		if is := w.says(bad); is.Outcome != evaluation.Failed || is.Firing != 1 || !strings.HasPrefix(is.Message, "2 of 3 rules; the first is job:fails of group fails: ") {
+		if is := w.says(bad); is.Outcome != evaluation.Failed || is.Firing != 1 || !strings.HasPrefix(is.Message, "2 of 3 rules fail; the first is job:fails of group fails: ") {
 			return fmt.Errorf("the bad one: %+v", is)
 		}
 		if is := w.says(alert); is.Outcome != evaluation.Evaluates {

@@ -513,7 +513,7 @@ func failures(loaded []*evaluator.Rule) (n int, message string) {
 		return n, message
 	}
 	r := first
-	return n, fmt.Sprintf("%d of %d rules; the first is %s of group %s: %s", n, len(loaded), clip.Marked(r.Name, maxNamed), clip.Marked(r.Group, maxNamed), r.LastError)
+	return n, fmt.Sprintf("%d of %d rules fail; the first is %s of group %s: %s", n, len(loaded), clip.Marked(r.Name, maxNamed), clip.Marked(r.Group, maxNamed), r.LastError)
 }
 
 // maxNamed bounds the names of a rule and a group in a message, in bytes.

@@ -49,7 +49,7 @@ func outcomes(all []metav1.Condition) conditions {
 	return out
 }
 
-// Rules counts the AlertRules, and their rows, as their statuses are at present or are about
+// Rules counts the AlertRules and RulePacks, and their rows, as their statuses are at present or are about
 // to be. After a start, it takes a moment until each was looked at.
 func (r *Reconciler) Rules() metrics.Rules {
 	byRow, byConditions := map[unique.Handle[rollup.Row]]int{}, map[unique.Handle[conditions]]int{}

@@ -15,6 +15,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // NewFiring returns the command firing.
@@ -29,7 +30,7 @@ alert appears within about a minute. For spokes whose Prometheus cannot be queri
 	}
 	var all bool
 	var spoke string
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "include the AlertRules of all namespaces")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "include the AlertRules and RulePacks of all namespaces")
 	addSpokeFlag(cmd, e, &spoke, "list only the alerts of this `spoke`")
 	w := &watching{}
 	w.addFlags(cmd)
@@ -61,12 +62,11 @@ func (q *question) firing(ctx context.Context, spoke string) error {
 	if spoke != "" && len(spokes) > 0 && !slices.ContainsFunc(spokes, func(s v1alpha1.SpokeCluster) bool { return s.Name == spoke }) {
 		return exit.NoSpoke(spoke)
 	}
-	rows := firing(rules.Items, spoke)
+	rows := firing(rules, spoke)
 	if !q.p.Tabular() {
-		rules.Items = slices.DeleteFunc(rules.Items, func(r v1alpha1.AlertRule) bool {
-			return !slices.ContainsFunc(rows, func(p place) bool { return p.rule.Namespace == r.Namespace && p.rule.Name == r.Name })
-		})
-		return q.p.Objects(rules)
+		return q.objects(slices.DeleteFunc(rules, func(s rule.Source) bool {
+			return !slices.ContainsFunc(rows, func(p place) bool { return rule.KeyOf(p.rule) == rule.KeyOf(s) })
+		}))
 	}
 	if len(rows) > 0 {
 		err = q.p.Table(firingTable(rows, q.p.Wide(), q.Now()))
@@ -76,7 +76,7 @@ func (q *question) firing(ctx context.Context, spoke string) error {
 	if err != nil {
 		return err
 	}
-	for _, note := range firingNotes(rules.Items, spokes, spoke) {
+	for _, note := range firingNotes(rules, spokes, spoke) {
 		q.Say("%s", note)
 	}
 	return nil
@@ -100,10 +100,10 @@ func severityRank(s string) int {
 }
 
 // firing returns the rows of rules whose alerts fire, in one spoke or in all.
-func firing(rules []v1alpha1.AlertRule, spoke string) []place {
+func firing(rules []rule.Source, spoke string) []place {
 	var out []place
-	for i := range rules {
-		for _, p := range placesOf(&rules[i]) {
+	for _, s := range rules {
+		for _, p := range placesOf(s) {
 			if p.row.Firing > 0 && (spoke == "" || spoke == string(p.row.Name)) {
 				out = append(out, p)
 			}
@@ -111,13 +111,25 @@ func firing(rules []v1alpha1.AlertRule, spoke string) []place {
 	}
 	slices.SortStableFunc(out, func(a, b place) int {
 		return cmp.Or(cmp.Compare(severityRank(severityOf(a.rule)), severityRank(severityOf(b.rule))), cmp.Compare(b.row.Firing, a.row.Firing),
-			cmp.Compare(a.row.Name, b.row.Name), cmp.Compare(a.rule.Namespace, b.rule.Namespace), cmp.Compare(a.rule.Name, b.rule.Name))
+			cmp.Compare(a.row.Name, b.row.Name), cmp.Compare(a.rule.GetNamespace(), b.rule.GetNamespace()), cmp.Compare(nameOf(a.rule), nameOf(b.rule)))
 	})
 	return out
 }
 
-func severityOf(r *v1alpha1.AlertRule) string {
-	return cmp.Or(string(r.Spec.Severity), string(r.Spec.Labels["severity"]))
+// severityOf returns the severity of an AlertRule. Those of a RulePack differ by alert.
+func severityOf(s rule.Source) string {
+	if r, ok := s.(*v1alpha1.AlertRule); ok {
+		return cmp.Or(string(r.Spec.Severity), string(r.Spec.Labels["severity"]))
+	}
+	return ""
+}
+
+// alertOf returns the name of the alert of an AlertRule, and "-" for a RulePack, which has several.
+func alertOf(s rule.Source) string {
+	if r, ok := s.(*v1alpha1.AlertRule); ok {
+		return r.Spec.Alert
+	}
+	return "-"
 }
 
 func firingTable(rows []place, wide bool, now time.Time) *output.Table {
@@ -132,8 +144,8 @@ func firingTable(rows []place, wide bool, now time.Time) *output.Table {
 			tone = output.Bad
 		}
 		cells := []output.Cell{
-			output.Text(string(p.row.Name)), output.Text(p.rule.Spec.Alert), {Text: cmp.Or(severity, "-"), Tone: tone},
-			output.Textf("%d", p.row.Firing), output.Text(p.rule.Namespace), output.Text(p.rule.Name),
+			output.Text(string(p.row.Name)), output.Text(alertOf(p.rule)), {Text: cmp.Or(severity, "-"), Tone: tone},
+			output.Textf("%d", p.row.Firing), output.Text(p.rule.GetNamespace()), output.Text(nameOf(p.rule)),
 		}
 		if wide {
 			cells = append(cells, output.Text(string(p.row.Phase)), output.Text(age(p.row.LastTransitionTime, now)), output.Text(cmp.Or(p.row.Rule, "-")))
@@ -144,7 +156,7 @@ func firingTable(rows []place, wide bool, now time.Time) *output.Table {
 }
 
 // firingNotes says for which spokes the answer is not known.
-func firingNotes(rules []v1alpha1.AlertRule, spokes []v1alpha1.SpokeCluster, only string) []string {
+func firingNotes(rules []rule.Source, spokes []v1alpha1.SpokeCluster, only string) []string {
 	var out []string
 	for i := range spokes {
 		s := &spokes[i]
@@ -164,21 +176,21 @@ func firingNotes(rules []v1alpha1.AlertRule, spokes []v1alpha1.SpokeCluster, onl
 		}
 	}
 	var unlisted []string
-	for i := range rules {
-		r := &rules[i]
-		if r.Status.Summary == nil || r.Status.Summary.Firing == nil || only != "" {
+	for _, s := range rules {
+		status := s.GetStatus()
+		if status.Summary == nil || status.Summary.Firing == nil || only != "" {
 			continue
 		}
-		more := *r.Status.Summary.Firing
-		for j := range r.Status.Clusters {
-			more -= r.Status.Clusters[j].Firing
+		more := *status.Summary.Firing
+		for j := range status.Clusters {
+			more -= status.Clusters[j].Firing
 		}
 		if more > 0 {
-			unlisted = append(unlisted, fmt.Sprintf("%d of %s/%s", more, r.Namespace, r.Name))
+			unlisted = append(unlisted, fmt.Sprintf("%d of %s", more, rule.KeyOf(s).Listed()))
 		}
 	}
 	if len(unlisted) > 0 {
-		out = append(out, "More alerts fire in spokes that are not listed (at most 100 per AlertRule): "+strings.Join(unlisted, ", ")+".")
+		out = append(out, "More alerts fire in spokes that are not listed (at most 100 per rule): "+strings.Join(unlisted, ", ")+".")
 	}
 	return out
 }

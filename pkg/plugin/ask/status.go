@@ -5,21 +5,27 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 )
 
-var statusKinds = []env.Kind{env.KindRule, env.KindSpoke, env.KindTemplate}
+var statusKinds = []env.Kind{env.KindRule, env.KindPack, env.KindSpoke, env.KindTemplate}
 
 // NewStatus returns the command status.
 func NewStatus(e *env.Env) *cobra.Command {
@@ -32,6 +38,7 @@ Without an argument, the command counts the rules that are not ready in each spo
 KIND/NAME is one of these:
 
   alertrule/NAME           the rule in every spoke
+  rulepack/NAME            the rules of a RulePack in every spoke
   spoke/NAME               the conditions of a spoke, and the rules that are not ready there
   alertruletemplate/NAME   the conditions of a template, and the generated rules that are not ready`,
 		Example: `  kubectl rulefleet status -A
@@ -41,7 +48,7 @@ KIND/NAME is one of these:
 		ValidArgsFunction: e.CompleteRef(statusKinds...),
 	}
 	var all bool
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "include the AlertRules of all namespaces")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "include the AlertRules and RulePacks of all namespaces")
 	w := &watching{}
 	w.addFlags(cmd)
 	p := e.Printer(cmd, output.Formats...)
@@ -62,7 +69,7 @@ KIND/NAME is one of these:
 	return cmd
 }
 
-// question is a question about AlertRules.
+// question is a question about AlertRules and RulePacks.
 type question struct {
 	*env.Env
 	p   *output.Printer
@@ -77,27 +84,69 @@ func (q *question) about(ctx context.Context, ref env.Ref) error {
 	case env.KindTemplate:
 		return q.template(ctx, ref.Name)
 	case env.KindRule:
-		return q.rule(ctx, ref.Name)
+		return q.rule(ctx, ref.Name, &v1alpha1.AlertRule{})
+	case env.KindPack:
+		return q.rule(ctx, ref.Name, &v1alpha1.RulePack{})
 	}
 	return q.overview(ctx)
 }
 
-// rules lists AlertRules. ofAll includes all namespaces, whatever the flags say.
-func (q *question) rules(ctx context.Context, c client.Client, ofAll bool, opts ...client.ListOption) (*v1alpha1.AlertRuleList, error) {
+// rules lists AlertRules and RulePacks. ofAll includes all namespaces, whatever the flags say.
+func (q *question) rules(ctx context.Context, c client.Client, ofAll bool, opts ...client.ListOption) ([]rule.Source, error) {
 	scope, err := q.Hub.Scope(ofAll)
 	if err != nil {
 		return nil, err
 	}
-	var list v1alpha1.AlertRuleList
-	err = c.List(ctx, &list, append(opts, scope...)...)
+	opts = append(opts, scope...)
+	var out []rule.Source
+	var alerts v1alpha1.AlertRuleList
+	if err := q.sources(ctx, c, ofAll, &alerts, opts); err != nil {
+		return nil, err
+	}
+	for i := range alerts.Items {
+		out = append(out, &alerts.Items[i])
+	}
+	var packs v1alpha1.RulePackList
+	if err := q.sources(ctx, c, ofAll, &packs, opts); err != nil && !apimeta.IsNoMatchError(err) { // an older hub has none
+		return nil, err
+	}
+	for i := range packs.Items {
+		out = append(out, &packs.Items[i])
+	}
+	for _, s := range out {
+		s.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(s.SourceKind()))
+	}
+	return out, nil
+}
+
+// sources lists the sources of one kind.
+func (q *question) sources(ctx context.Context, c client.Client, ofAll bool, list client.ObjectList, opts []client.ListOption) error {
+	err := c.List(ctx, list, opts...)
 	if ofAll && apierrors.IsForbidden(err) {
-		return nil, exit.New(exit.Denied, "List the AlertRules of a namespace of yours, with -n NAMESPACE.", "listing the AlertRules: %w", err)
+		return exit.New(exit.Denied, "List the rules of a namespace of yours, with -n NAMESPACE.", "listing the rules: %w", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing the AlertRules: %w", err)
+		return fmt.Errorf("listing the rules: %w", err)
 	}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("AlertRuleList"))
-	return named(&list), nil
+	return nil
+}
+
+// objects prints sources as kubectl get does: as a list of their kind or, if there are RulePacks among them, of objects.
+func (q *question) objects(rules []rule.Source) error {
+	kind := schema.GroupVersionKind{Version: "v1", Kind: "List"}
+	if !slices.ContainsFunc(rules, func(s rule.Source) bool { return s.SourceKind() != v1alpha1.AlertRuleKind }) {
+		kind = v1alpha1.GroupVersion.WithKind("AlertRuleList")
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{"metadata": map[string]any{"resourceVersion": ""}}}
+	list.SetGroupVersionKind(kind)
+	for _, s := range rules {
+		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+		if err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+		list.Items = append(list.Items, unstructured.Unstructured{Object: o})
+	}
+	return q.p.Objects(list)
 }
 
 // spokes lists the SpokeClusters, or none if the person may not list them: they are cluster-scoped, and a
@@ -124,42 +173,42 @@ func (q *question) overview(ctx context.Context) error {
 		return err
 	}
 	if !q.p.Tabular() {
-		return q.p.Objects(rules)
+		return q.objects(rules)
 	}
 	spokes, err := q.spokes(ctx, c)
 	if err != nil {
 		return err
 	}
-	if len(rules.Items) == 0 {
-		q.Say("No AlertRules found. To include all namespaces, use -A.")
+	if len(rules) == 0 {
+		q.Say("No AlertRules and RulePacks found. To include all namespaces, use -A.")
 		return nil
 	}
-	rows := lagging(rules.Items)
-	if err := q.p.Table(byCluster(rules.Items, rows, spokes)); err != nil {
+	rows := lagging(rules)
+	if err := q.p.Table(byCluster(rules, rows, spokes)); err != nil {
 		return err
 	}
-	return q.list(rules.Items, rows)
+	return q.list(rules, rows)
 }
 
 // list prints the rows that are not ready, and the rules that have no row.
-func (q *question) list(rules []v1alpha1.AlertRule, rows []place) error {
+func (q *question) list(rules []rule.Source, rows []place) error {
 	if t := notAccepted(rules); len(t.Rows) > 0 {
 		if err := q.titled("Not placed or not accepted:", t); err != nil {
 			return err
 		}
 	}
 	if len(rows) == 0 {
-		return q.paragraph("AlertRules that are ready in every spoke on which they are placed: %d.", len(rules)-len(notAccepted(rules).Rows))
+		return q.paragraph("Rules that are ready in every spoke on which they are placed: %d.", len(rules)-len(notAccepted(rules).Rows))
 	}
 	if err := q.titled("Not ready:", placesTable(rows, q.p.Wide(), q.Now())); err != nil {
 		return err
 	}
 	unlisted := int32(0)
-	for i := range rules {
-		unlisted += rollup.Lagging(&rules[i].Status)
+	for _, s := range rules {
+		unlisted += rollup.Lagging(s.GetStatus())
 	}
 	if unlisted > 0 {
-		return q.p.Linef("%d more rows are not ready and not listed: the status of an AlertRule lists at most 100 spokes.", unlisted)
+		return q.p.Linef("%d more rows are not ready and not listed: a status lists at most 100 spokes.", unlisted)
 	}
 	return nil
 }
@@ -179,7 +228,7 @@ func (q *question) titled(title string, t *output.Table) error {
 	return q.p.Table(t)
 }
 
-func (q *question) rule(ctx context.Context, name string) error {
+func (q *question) rule(ctx context.Context, name string, s rule.Source) error {
 	c, err := q.Hub.Connect()
 	if err != nil {
 		return err
@@ -188,26 +237,26 @@ func (q *question) rule(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	var r v1alpha1.AlertRule
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &r); err != nil {
-		return fmt.Errorf("reading AlertRule %s/%s: %w", namespace, name, err)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
+		return fmt.Errorf("reading %s %s/%s: %w", s.SourceKind(), namespace, name, err)
 	}
-	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("AlertRule"))
+	s.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(s.SourceKind()))
 	if !q.p.Tabular() {
-		return q.p.Objects(&r)
+		return q.p.Objects(s)
 	}
-	if err := q.p.Table(conditionsTable(r.Status.Conditions)); err != nil {
+	status := s.GetStatus()
+	if err := q.p.Table(conditionsTable(status.Conditions)); err != nil {
 		return err
 	}
-	places := placesOf(&r)
+	places := placesOf(s)
 	if len(places) == 0 {
 		return nil
 	}
 	if err := q.titled("In the spokes:", placesTable(places, q.p.Wide(), q.Now())); err != nil {
 		return err
 	}
-	if s := r.Status.Summary; s != nil && int(s.Desired) > len(places) {
-		return q.p.Linef("%d more spokes are not listed. The rule is not ready in %d of them.", int(s.Desired)-len(places), rollup.Lagging(&r.Status))
+	if s := status.Summary; s != nil && int(s.Desired) > len(places) {
+		return q.p.Linef("%d more spokes are not listed. The rule is not ready in %d of them.", int(s.Desired)-len(places), rollup.Lagging(status))
 	}
 	return nil
 }
@@ -238,7 +287,7 @@ func (q *question) spoke(ctx context.Context, name string) error {
 	if err := q.pending(s.Status.PendingDeletions); err != nil {
 		return err
 	}
-	rows := slices.DeleteFunc(lagging(rules.Items), func(p place) bool { return string(p.row.Name) != name })
+	rows := slices.DeleteFunc(lagging(rules), func(p place) bool { return string(p.row.Name) != name })
 	if len(rows) == 0 {
 		return q.paragraph("All known rules are ready in this spoke.")
 	}
@@ -272,36 +321,36 @@ func (q *question) template(ctx context.Context, name string) error {
 	if err := q.p.Table(conditionsTable(t.Status.Conditions)); err != nil {
 		return err
 	}
-	if len(rules.Items) == 0 {
+	if len(rules) == 0 {
 		return q.paragraph("The template has generated no AlertRules.")
 	}
-	return q.list(rules.Items, lagging(rules.Items))
+	return q.list(rules, lagging(rules))
 }
 
-// place is an AlertRule in one spoke.
+// place is an AlertRule or a RulePack in one spoke.
 type place struct {
-	rule *v1alpha1.AlertRule
+	rule rule.Source
 	row  *v1alpha1.ClusterStatus
 }
 
-func (p place) ready() bool { return rollup.AtTop(p.row, p.rule.Generation) }
+func (p place) ready() bool { return rollup.AtTop(p.row, p.rule.GetGeneration()) }
 
 // placesOf returns the listed rows of a rule, the worst first.
-func placesOf(r *v1alpha1.AlertRule) []place {
-	rows := slices.Clone(r.Status.Clusters)
+func placesOf(s rule.Source) []place {
+	rows := slices.Clone(s.GetStatus().Clusters)
 	rollup.WorstFirst(rows)
 	out := make([]place, len(rows))
 	for i := range rows {
-		out[i] = place{r, &rows[i]}
+		out[i] = place{s, &rows[i]}
 	}
 	return out
 }
 
 // lagging returns the rows of all rules that are not ready, the worst first.
-func lagging(rules []v1alpha1.AlertRule) []place {
+func lagging(rules []rule.Source) []place {
 	var out []place
-	for i := range rules {
-		for _, p := range placesOf(&rules[i]) {
+	for _, s := range rules {
+		for _, p := range placesOf(s) {
 			if !p.ready() {
 				out = append(out, p)
 			}
@@ -309,14 +358,14 @@ func lagging(rules []v1alpha1.AlertRule) []place {
 	}
 	slices.SortStableFunc(out, func(a, b place) int {
 		return cmp.Or(cmp.Compare(rollup.Rank(a.row), rollup.Rank(b.row)), cmp.Compare(a.row.Name, b.row.Name),
-			cmp.Compare(a.rule.Namespace, b.rule.Namespace), cmp.Compare(a.rule.Name, b.rule.Name))
+			cmp.Compare(a.rule.GetNamespace(), b.rule.GetNamespace()), cmp.Compare(nameOf(a.rule), nameOf(b.rule)))
 	})
 	return out
 }
 
 // byCluster counts the rules that are not ready, and the alerts that fire, by spoke. Without the
 // SpokeClusters, it knows only those that the rows name.
-func byCluster(rules []v1alpha1.AlertRule, notReady []place, spokes []v1alpha1.SpokeCluster) *output.Table {
+func byCluster(rules []rule.Source, notReady []place, spokes []v1alpha1.SpokeCluster) *output.Table {
 	type line struct {
 		spoke   *v1alpha1.SpokeCluster
 		lagging int
@@ -333,10 +382,10 @@ func byCluster(rules []v1alpha1.AlertRule, notReady []place, spokes []v1alpha1.S
 	for i := range spokes {
 		at(spokes[i].Name).spoke = &spokes[i]
 	}
-	for i := range rules {
-		for j := range rules[i].Status.Clusters {
-			r := &rules[i].Status.Clusters[j]
-			at(string(r.Name)).firing += r.Firing
+	for _, s := range rules {
+		rows := s.GetStatus().Clusters
+		for j := range rows {
+			at(string(rows[j].Name)).firing += rows[j].Firing
 		}
 	}
 	for _, p := range notReady {
@@ -385,22 +434,30 @@ func reasonOf(p place) string {
 }
 
 // notAccepted lists the rules that no row describes, because they are not valid or are placed nowhere.
-func notAccepted(rules []v1alpha1.AlertRule) *output.Table {
+func notAccepted(rules []rule.Source) *output.Table {
 	t := &output.Table{Columns: []string{"NAMESPACE", "NAME", "REASON", "MESSAGE"}}
-	for i := range rules {
-		r := &rules[i]
-		c := condition(r.Status.Conditions, v1alpha1.ConditionAccepted)
+	for _, s := range rules {
+		conditions := s.GetStatus().Conditions
+		c := condition(conditions, v1alpha1.ConditionAccepted)
 		if c.Status == metav1.ConditionTrue {
-			if c = condition(r.Status.Conditions, v1alpha1.ConditionReady); c.Reason != v1alpha1.ReasonNoClusters {
+			if c = condition(conditions, v1alpha1.ConditionReady); c.Reason != v1alpha1.ReasonNoClusters {
 				continue
 			}
 		}
 		if c.Status == metav1.ConditionUnknown {
-			c.Message = "the manager has not processed the AlertRule yet"
+			c.Message = "the manager has not processed the " + s.SourceKind() + " yet"
 		}
-		t.Add(output.Text(r.Namespace), output.Text(r.Name), output.Cell{Text: c.Reason, Tone: output.Bad}, output.Text(c.Message))
+		t.Add(output.Text(s.GetNamespace()), output.Text(nameOf(s)), output.Cell{Text: c.Reason, Tone: output.Bad}, output.Text(c.Message))
 	}
 	return t
+}
+
+// nameOf returns the name of a source for a table, of a RulePack as KIND/NAME.
+func nameOf(s rule.Source) string {
+	if s.SourceKind() == v1alpha1.AlertRuleKind {
+		return s.GetName()
+	}
+	return strings.ToLower(s.SourceKind()) + "/" + s.GetName()
 }
 
 func placesTable(places []place, wide bool, now time.Time) *output.Table {
@@ -415,7 +472,7 @@ func placesTable(places []place, wide bool, now time.Time) *output.Table {
 			tone = output.Good
 		}
 		cells := []output.Cell{
-			output.Text(string(p.row.Name)), output.Text(p.rule.Namespace), output.Text(p.rule.Name),
+			output.Text(string(p.row.Name)), output.Text(p.rule.GetNamespace()), output.Text(nameOf(p.rule)),
 			{Text: string(p.row.Phase), Tone: tone}, {Text: reasonOf(p), Tone: tone},
 			{Text: fmt.Sprint(p.row.Firing), Tone: toneIf(p.row.Firing > 0, output.Warn)},
 			output.Text(age(p.row.LastTransitionTime, now)),

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -99,7 +101,7 @@ func (e *Env) ask(question string) (string, error) {
 const completing = 3 * time.Second
 
 // complete offers the names of a list of the hub that begin with prefix.
-func (e *Env) complete(ctx context.Context, list client.ObjectList, prefix string, names func() []string, opts ...client.ListOption) ([]string, cobra.ShellCompDirective) {
+func (e *Env) complete(ctx context.Context, list client.ObjectList, word, prefix string, opts ...client.ListOption) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(ctx, completing)
 	defer cancel()
 	c, err := e.Hub.Connect()
@@ -110,23 +112,20 @@ func (e *Env) complete(ctx context.Context, list client.ObjectList, prefix strin
 		cobra.CompDebugln(err.Error(), false)
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	out := slices.DeleteFunc(names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
+	var out []string
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // the function returns no error
+		if name := word + o.(client.Object).GetName(); strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+		return nil
+	})
 	slices.Sort(out)
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
 // CompleteSpokes completes the name of a spoke, as a flag or as the only argument.
 func (e *Env) CompleteSpokes(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	var list v1alpha1.SpokeClusterList
-	return e.complete(cmd.Context(), &list, prefix, func() []string { return spokeNames(&list, "") })
-}
-
-func spokeNames(list *v1alpha1.SpokeClusterList, kind string) []string {
-	out := make([]string, 0, len(list.Items))
-	for i := range list.Items {
-		out = append(out, kind+list.Items[i].Name)
-	}
-	return out
+	return e.complete(cmd.Context(), &v1alpha1.SpokeClusterList{}, "", prefix)
 }
 
 // CompleteSpokeArg completes the only argument of a command.
@@ -174,26 +173,16 @@ func (e *Env) CompleteRef(kinds ...Kind) func(*cobra.Command, []string, string) 
 func (e *Env) completeKind(ctx context.Context, kind Kind, word, prefix string) ([]string, cobra.ShellCompDirective) {
 	switch kind {
 	case KindSpoke:
-		var list v1alpha1.SpokeClusterList
-		return e.complete(ctx, &list, prefix, func() []string { return spokeNames(&list, word) })
+		return e.complete(ctx, &v1alpha1.SpokeClusterList{}, word, prefix)
 	case KindTemplate:
-		var list v1alpha1.AlertRuleTemplateList
-		return e.complete(ctx, &list, prefix, func() (out []string) {
-			for i := range list.Items {
-				out = append(out, word+list.Items[i].Name)
-			}
-			return out
-		})
+		return e.complete(ctx, &v1alpha1.AlertRuleTemplateList{}, word, prefix)
 	}
 	scope, err := e.Hub.Scope(false)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var list v1alpha1.AlertRuleList
-	return e.complete(ctx, &list, prefix, func() (out []string) {
-		for i := range list.Items {
-			out = append(out, word+list.Items[i].Name)
-		}
-		return out
-	}, scope...)
+	if kind == KindPack {
+		return e.complete(ctx, &v1alpha1.RulePackList{}, word, prefix, scope...)
+	}
+	return e.complete(ctx, &v1alpha1.AlertRuleList{}, word, prefix, scope...)
 }

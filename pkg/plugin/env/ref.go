@@ -14,12 +14,14 @@ type Kind string
 // The kinds.
 const (
 	KindRule     Kind = "alertrule"
+	KindPack     Kind = "rulepack"
 	KindTemplate Kind = "alertruletemplate"
 	KindSpoke    Kind = "spoke"
 )
 
 var kindWords = map[Kind][]string{
 	KindRule:     {"alertrule", "alertrules", "ar"},
+	KindPack:     {"rulepack", "rulepacks", "rp"},
 	KindTemplate: {"alertruletemplate", "alertruletemplates", "art"},
 	KindSpoke:    {"spoke", "spokes", "spokecluster", "spokeclusters"},
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -56,8 +57,8 @@ type input struct {
 	Namespace, Generated string
 	// Cluster is the name of the spoke.
 	Cluster string
-	// Rule is the AlertRule.
-	Rule *v1alpha1.AlertRule
+	// Rule is the AlertRule or RulePack.
+	Rule rule.Source
 	// Spoke is the SpokeCluster, or nil if there is none.
 	Spoke *v1alpha1.SpokeCluster
 	// SpokeUnreadable is true if the person may not read SpokeClusters.
@@ -119,10 +120,11 @@ func (c *chain) was(name string) State {
 	return Unknown
 }
 
-func rowOf(r *v1alpha1.AlertRule, cluster string) *v1alpha1.ClusterStatus {
-	for i := range r.Status.Clusters {
-		if string(r.Status.Clusters[i].Name) == cluster {
-			return &r.Status.Clusters[i]
+func rowOf(s rule.Source, cluster string) *v1alpha1.ClusterStatus {
+	rows := s.GetStatus().Clusters
+	for i := range rows {
+		if string(rows[i].Name) == cluster {
+			return &rows[i]
 		}
 	}
 	return nil
@@ -154,7 +156,7 @@ func said(object string, c *metav1.Condition) string {
 
 func (c *chain) ofSpoke() string { return "SpokeCluster " + c.Cluster }
 
-func (c *chain) ofRule() string { return "AlertRule " + c.Rule.Namespace + "/" + c.Rule.Name }
+func (c *chain) ofRule() string { return rule.KeyOf(c.Rule).String() }
 
 // join says how to register the spoke. Rulefleet does not remember the options of the last time.
 func (c *chain) join() string {
@@ -262,21 +264,20 @@ func (c *chain) ready() Link {
 }
 
 func (c *chain) accepted() Link {
-	cond := meta.FindStatusCondition(c.Rule.Status.Conditions, v1alpha1.ConditionAccepted)
-	suspended := c.Rule.Spec.Suspend != nil && *c.Rule.Spec.Suspend
+	cond := meta.FindStatusCondition(c.Rule.GetStatus().Conditions, v1alpha1.ConditionAccepted)
 	switch {
-	case cond == nil || c.Rule.Status.ObservedGeneration != c.Rule.Generation:
+	case cond == nil || c.Rule.GetStatus().ObservedGeneration != c.Rule.GetGeneration():
 		l := unknown("%s: the manager has not processed this version yet", c.ofRule())
 		l.Fix = fmt.Sprintf("If it lasts, check that the manager runs: kubectl -n %s get pods", c.Namespace)
 		return l
 	case cond.Status != metav1.ConditionTrue:
 		fix := c.fixRule(cond.Reason)
-		if template := c.Rule.Labels[v1alpha1.TemplateLabel]; template != "" {
+		if template := c.Rule.GetLabels()[v1alpha1.TemplateLabel]; template != "" {
 			fix += fmt.Sprintf(" The AlertRule is generated: change AlertRuleTemplate %s. Edit the AlertRule only if its status.overriddenFields lists the field, because an edit overrides the template until it is reset.", template)
 		}
 		return notOK(fix, "%s", said(c.ofRule(), cond))
-	case suspended:
-		return notOK("If this is intended, do nothing. To resume, set spec.suspend of the AlertRule to false.", "%s: spec.suspend is true, so the rule is not changed in any spoke", c.ofRule())
+	case c.Rule.Suspended():
+		return notOK("If this is intended, do nothing. To resume, set spec.suspend of the "+c.Rule.SourceKind()+" to false.", "%s: spec.suspend is true, so the rule is not changed in any spoke", c.ofRule())
 	}
 	return ok("%s", said(c.ofRule(), cond))
 }
@@ -286,7 +287,7 @@ func (c *chain) placement() Link {
 		return unknown("the labels of %s are not known", c.ofSpoke())
 	}
 	cluster := rule.Cluster{Name: c.Cluster, Labels: c.Spoke.Labels, Tenants: c.Spoke.Spec.Tenants, Tenant: c.Tenant}
-	placed, err := rule.Places(c.Rule.Spec.Placement, cluster)
+	placed, err := rule.Places(c.Rule.GetPlacement(), cluster)
 	if err != nil {
 		return notOK("Correct the selectors of spec.placement.", "%s: spec.placement: %v", c.ofRule(), err)
 	}
@@ -298,8 +299,8 @@ func (c *chain) placement() Link {
 		return notOK(c.place(), "%s: %s; its labels are %s", c.ofRule(), does, cmp.Or(labels.FormatLabels(c.Spoke.Labels), "<none>"))
 	}
 	if rule.StateIn(c.Rule, cluster) == v1alpha1.Disabled {
-		if c.Rule.Spec.State == v1alpha1.Disabled {
-			return notOK("If this is intended, do nothing. To enable the rule, set spec.state of the AlertRule to Enabled.", "%s: spec.state is Disabled", c.ofRule())
+		if c.Rule.GetState() == v1alpha1.Disabled {
+			return notOK("If this is intended, do nothing. To enable it, set spec.state of the "+c.Rule.SourceKind()+" to Enabled.", "%s: spec.state is Disabled", c.ofRule())
 		}
 		return notOK("If this is intended, do nothing. Otherwise remove state: Disabled from the entry of spec.overrides that selects the spoke.", "%s: spec.overrides disables the rule in this spoke", c.ofRule())
 	}
@@ -310,7 +311,7 @@ func (c *chain) placement() Link {
 // of the namespace.
 func (c *chain) taken(cluster rule.Cluster) Link {
 	if c.TenantUnreadable {
-		return unknown("%s: spec.tenants selects namespaces of the hub by their labels, and you have no permission to read the labels of namespace %s", c.ofSpoke(), c.Rule.Namespace)
+		return unknown("%s: spec.tenants selects namespaces of the hub by their labels, and you have no permission to read the labels of namespace %s", c.ofSpoke(), c.Rule.GetNamespace())
 	}
 	taken, err := rule.PlacedIn(c.Rule, cluster)
 	switch {
@@ -319,26 +320,26 @@ func (c *chain) taken(cluster rule.Cluster) Link {
 	case taken:
 		return ok("%s: spec.placement selects the spoke", c.ofRule())
 	case cluster.Tenants == nil:
-		return notOK(c.fixRule(v1alpha1.ReasonTenantNotAllowed), "%s does not take AlertRules of the platform namespace %s, because its spec.tenants does not list it", c.ofSpoke(), c.Rule.Namespace)
+		return notOK(c.fixRule(v1alpha1.ReasonTenantNotAllowed), "%s does not take %ss of the platform namespace %s, because its spec.tenants does not list it", c.ofSpoke(), c.Rule.SourceKind(), c.Rule.GetNamespace())
 	}
-	return notOK(c.fixRule(v1alpha1.ReasonTenantNotAllowed), "%s: spec.tenants does not include namespace %s", c.ofSpoke(), c.Rule.Namespace)
+	return notOK(c.fixRule(v1alpha1.ReasonTenantNotAllowed), "%s: spec.tenants does not include namespace %s", c.ofSpoke(), c.Rule.GetNamespace())
 }
 
 // place says how the rule would be placed on the spoke. Labels of the spoke also place other rules and templates.
 func (c *chain) place() string {
-	if c.Rule.Spec.WorkloadRef != nil {
+	if w := c.Rule.GetWorkloadRef(); w != nil {
 		return fmt.Sprintf("The AlertRule is only for the spoke of spec.workloadRef (%s). A template generates an AlertRule of its own for each spoke: kubectl get alertrules -A -l %s=%s",
-			c.Rule.Spec.WorkloadRef.Cluster, v1alpha1.ClusterLabel, c.Cluster)
+			w.Cluster, v1alpha1.ClusterLabel, c.Cluster)
 	}
 	if c.excluded() {
-		return "If the rule should be in this spoke, change spec.placement.exclude of the AlertRule: remove the spoke from names, or change the selector."
+		return "If it should be in this spoke, change spec.placement.exclude of the " + c.Rule.SourceKind() + ": remove the spoke from names, or change the selector."
 	}
-	return "If the rule should be in this spoke, change spec.placement of the AlertRule: add the spoke to names, or change the selector."
+	return "If it should be in this spoke, change spec.placement of the " + c.Rule.SourceKind() + ": add the spoke to names, or change the selector."
 }
 
 // excluded reports whether the rule would be placed on the spoke without spec.placement.exclude.
 func (c *chain) excluded() bool {
-	p := c.Rule.Spec.Placement
+	p := c.Rule.GetPlacement()
 	if p.Exclude == nil {
 		return false
 	}
@@ -350,7 +351,7 @@ func (c *chain) excluded() bool {
 // current reports whether the row is about the current version of the rule, and the spoke is connected.
 func (c *chain) current() bool {
 	connected := c.was("connection") == OK || c.SpokeUnreadable // then the row shows an outage itself
-	return c.row != nil && c.row.ObservedGeneration == c.Rule.Generation && connected && !reasons.Is(c.row.Reason, reasons.Outage)
+	return c.row != nil && c.row.ObservedGeneration == c.Rule.GetGeneration() && connected && !reasons.Is(c.row.Reason, reasons.Outage)
 }
 
 // rowSays is the evidence of the row.
@@ -389,7 +390,7 @@ func (c *chain) ofRow(phase v1alpha1.Phase) Link {
 		return unknown("the spoke has an earlier version of the rule")
 	case reached < at-1:
 		return c.behind()
-	case rollup.AtTop(c.row, c.Rule.Generation):
+	case rollup.AtTop(c.row, c.Rule.GetGeneration()):
 		l := unknown("nothing more can be verified: %s", c.rowSays())
 		l.Fix = c.fixRow()
 		return l
@@ -411,7 +412,7 @@ func (c *chain) behind() Link {
 
 // unlisted is about a spoke that has no row: the status lists at most 100.
 func (c *chain) unlisted() Link {
-	if len(c.Rule.Status.Groups) > 0 && rollup.Lagging(&c.Rule.Status) == 0 && c.was("rule accepted") == OK && c.was("connection") == OK {
+	if len(c.Rule.GetStatus().Groups) > 0 && rollup.Lagging(c.Rule.GetStatus()) == 0 && c.was("rule accepted") == OK && c.was("connection") == OK {
 		return ok("%s: the status does not list the spoke, and the rule is ready in all spokes that are not listed", c.ofRule())
 	}
 	return unknown("%s: the status does not list the spoke", c.ofRule())
@@ -440,20 +441,32 @@ func (c *chain) evaluated() Link { return c.ofRow(v1alpha1.PhaseEvaluating) }
 // kubeStateMetrics is part of an expression that needs kube-state-metrics.
 var kubeStateMetrics = regexp.MustCompile(`\bkube_`)
 
+func (c *chain) needsKubeStateMetrics() bool {
+	switch s := c.Rule.(type) {
+	case *v1alpha1.AlertRule:
+		return kubeStateMetrics.MatchString(s.Spec.Expr)
+	case *v1alpha1.RulePack:
+		return slices.ContainsFunc(s.Spec.Groups, func(g monitoringv1.RuleGroup) bool {
+			return slices.ContainsFunc(g.Rules, func(r monitoringv1.Rule) bool { return kubeStateMetrics.MatchString(r.Expr.String()) })
+		})
+	}
+	return false
+}
+
 func (c *chain) metrics() Link {
 	cond := c.condition(v1alpha1.ConditionMetricsPresent)
 	switch {
 	case c.row == nil || c.was("evaluated") != OK:
 		return unknown("the evaluation is not verified")
 	case len(c.row.MissingMetrics) > 0:
-		return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in spec.expr are right.",
+		return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in the expression are right.",
 			"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))
-	case cond != nil && cond.Reason == v1alpha1.ReasonKubeStateMetricsMissing && kubeStateMetrics.MatchString(c.Rule.Spec.Expr): // no row shows it
+	case cond != nil && cond.Reason == v1alpha1.ReasonKubeStateMetricsMissing && c.needsKubeStateMetrics(): // no row shows it
 		return notOK(c.fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
 	case cond != nil && cond.Status == metav1.ConditionUnknown:
 		return unknown("%s", said(c.ofSpoke(), cond))
 	}
-	return ok("%s: no metric of the expression is known to be missing", c.ofRule())
+	return ok("%s: no metric that it needs is known to be missing", c.ofRule())
 }
 
 func (c *chain) firing() Link {
@@ -466,5 +479,5 @@ func (c *chain) firing() Link {
 	case c.row.Firing > 0:
 		return ok("%s: status.clusters[%s]: alerts that fire: %d. If nobody was notified, check the Alertmanager of the spoke", c.ofRule(), c.Cluster, c.row.Firing)
 	}
-	return ok("%s: status.clusters[%s]: no alert fires: the expression returns nothing, or spec.for has not passed yet", c.ofRule(), c.Cluster)
+	return ok("%s: status.clusters[%s]: no alert fires: the expressions return nothing, or the time in for has not passed yet", c.ofRule(), c.Cluster)
 }

@@ -43,7 +43,7 @@ func (in *input) say(kind string, status metav1.ConditionStatus, reason, message
 }
 
 func (in *input) accept(status metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&in.Rule.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: status, Reason: reason, Message: message})
+	meta.SetStatusCondition(&ruleOf(in).Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: status, Reason: reason, Message: message})
 }
 
 // away sets what the manager reports about a spoke that is not connected.
@@ -54,7 +54,7 @@ func (in *input) away(reason, message string) {
 }
 
 func (in *input) row(phase v1alpha1.Phase, reason, message string) {
-	r := &in.Rule.Status.Clusters[0]
+	r := &ruleOf(in).Status.Clusters[0]
 	r.Phase, r.Reason, r.Message = phase, reason, message
 }
 
@@ -85,7 +85,7 @@ func TestChain(t *testing.T) {
 		fix string
 	}{
 		{"sound", func(*input) {}, "+++++++++++", ""},
-		{"fires", func(in *input) { in.Rule.Status.Clusters[0].Firing = 3 }, "+++++++++++", ""},
+		{"fires", func(in *input) { ruleOf(in).Status.Clusters[0].Firing = 3 }, "+++++++++++", ""},
 
 		{"no Secret", func(in *input) {
 			in.Registration = registration{Readable: true}
@@ -122,35 +122,35 @@ func TestChain(t *testing.T) {
 			in.row(v1alpha1.PhasePending, v1alpha1.ReasonForbidden, "create prometheusrules")
 		}, "+++-++-????", again},
 
-		{"not processed", func(in *input) { in.Rule.Generation = 3 }, "++++?+?????", ""},
+		{"not processed", func(in *input) { ruleOf(in).Generation = 3 }, "++++?+?????", ""},
 		{"not valid", func(in *input) {
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr, "spec.expr: 1:6: unexpected end of input")
 		}, "++++-++++++", "Correct the expression"},
 		{"generated, and not valid", func(in *input) {
-			in.Rule.Labels = map[string]string{v1alpha1.TemplateLabel: "deployment-down"}
+			ruleOf(in).Labels = map[string]string{v1alpha1.TemplateLabel: "deployment-down"}
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr, "spec.expr: 1:6: unexpected end of input")
 		}, "++++-++++++", "The AlertRule is generated: change AlertRuleTemplate deployment-down"},
 		{"too many", func(in *input) {
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonLimitExceeded, "namespace team has the maximum")
 		}, "++++-++++++", "Delete AlertRules of the namespace that you don't need"},
-		{"suspended rule", func(in *input) { in.Rule.Spec.Suspend = new(true) }, "++++-++++++", "To resume, set spec.suspend of the AlertRule to false"},
-		{"not placed by label", func(in *input) { in.Spoke.Labels = nil; in.Rule.Status.Clusters = nil }, "+++++-?????", "change spec.placement of the AlertRule"},
+		{"suspended rule", func(in *input) { ruleOf(in).Spec.Suspend = new(true) }, "++++-++++++", "To resume, set spec.suspend of the AlertRule to false"},
+		{"not placed by label", func(in *input) { in.Spoke.Labels = nil; ruleOf(in).Status.Clusters = nil }, "+++++-?????", "change spec.placement of the AlertRule"},
 		{"not placed by name", func(in *input) {
-			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
-			in.Rule.Status.Clusters = nil
+			ruleOf(in).Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
+			ruleOf(in).Status.Clusters = nil
 		}, "+++++-?????", "add the spoke to names, or change the selector"},
 		{"excluded by name", func(in *input) {
-			in.Rule.Spec.Placement.Exclude = &v1alpha1.ClusterExclusion{Names: []v1alpha1.ClusterName{"eu-1"}}
-			in.Rule.Status.Clusters = nil
+			ruleOf(in).Spec.Placement.Exclude = &v1alpha1.ClusterExclusion{Names: []v1alpha1.ClusterName{"eu-1"}}
+			ruleOf(in).Status.Clusters = nil
 		}, "+++++-?????", "change spec.placement.exclude of the AlertRule"},
 		{"excluded, and not selected", func(in *input) {
-			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}, Exclude: &v1alpha1.ClusterExclusion{Names: []v1alpha1.ClusterName{"eu-1"}}}
-			in.Rule.Status.Clusters = nil
+			ruleOf(in).Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}, Exclude: &v1alpha1.ClusterExclusion{Names: []v1alpha1.ClusterName{"eu-1"}}}
+			ruleOf(in).Status.Clusters = nil
 		}, "+++++-?????", "add the spoke to names, or change the selector"},
 		{"generated for another spoke", func(in *input) {
-			in.Rule.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
-			in.Rule.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "us-1"}
-			in.Rule.Status.Clusters = nil
+			ruleOf(in).Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
+			ruleOf(in).Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "us-1"}
+			ruleOf(in).Status.Clusters = nil
 		}, "+++++-?????", "only for the spoke of spec.workloadRef (us-1)"},
 		{"taken by name", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"team"}}
@@ -160,15 +160,15 @@ func TestChain(t *testing.T) {
 		}, "+++++++++++", ""},
 		{"not taken", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{"shop"}}
-			in.Rule.Status.Clusters = nil
+			ruleOf(in).Status.Clusters = nil
 		}, "+++++-?????", tenants},
 		{"not taken by label", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, byStage
-			in.Rule.Status.Clusters = nil
+			ruleOf(in).Status.Clusters = nil
 		}, "+++++-?????", tenants},
 		{"a platform namespace is not taken", func(in *input) {
-			in.Rule.Namespace, in.Tenant = "kube-system", &rule.Tenant{Name: "kube-system"}
-			in.Rule.Status.Clusters = nil
+			ruleOf(in).Namespace, in.Tenant = "kube-system", &rule.Tenant{Name: "kube-system"}
+			ruleOf(in).Status.Clusters = nil
 		}, "+++++-?????", tenants},
 		{"the labels of the namespace are not readable", func(in *input) {
 			in.Tenant, in.TenantUnreadable, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, true, byStage
@@ -176,10 +176,10 @@ func TestChain(t *testing.T) {
 		{"an invalid selector of tenants", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"-": ""}}}
 		}, "+++++-?????", "spec.tenants.selector"},
-		{"disabled", func(in *input) { in.Rule.Spec.State = v1alpha1.Disabled; in.Rule.Status.Clusters = nil }, "+++++-?????", "set spec.state of the AlertRule to Enabled"},
+		{"disabled", func(in *input) { ruleOf(in).Spec.State = v1alpha1.Disabled; ruleOf(in).Status.Clusters = nil }, "+++++-?????", "set spec.state of the AlertRule to Enabled"},
 		{"disabled here", func(in *input) {
-			in.Rule.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}, State: v1alpha1.Disabled}}
-			in.Rule.Status.Clusters = nil
+			ruleOf(in).Spec.Overrides = []v1alpha1.Override{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}, State: v1alpha1.Disabled}}
+			ruleOf(in).Status.Clusters = nil
 		}, "+++++-?????", "remove state: Disabled from the entry of spec.overrides"},
 
 		{"suspended before it was written", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonSuspended, "suspended") }, "++++++-????", "set spec.suspend of the object that the message names to false"},
@@ -191,7 +191,7 @@ func TestChain(t *testing.T) {
 		{"contested", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonContested, "") }, "++++++-????", "Contested objects"},
 		{"quota", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonQuotaExceeded, "") }, "++++++-????", "Raise count/prometheusrules"},
 		{"unsupported", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonUnsupported, "") }, "++++++-????", "update Prometheus"},
-		{"an earlier version", func(in *input) { in.Rule.Status.Clusters[0].ObservedGeneration = 1 }, "++++++?????", ""},
+		{"an earlier version", func(in *input) { ruleOf(in).Status.Clusters[0].ObservedGeneration = 1 }, "++++++?????", ""},
 
 		{"not selected", func(in *input) { in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, "requires team=a") }, "+++++++-???", "Follow the message"},
 		{"ambiguous", func(in *input) {
@@ -215,13 +215,13 @@ func TestChain(t *testing.T) {
 			in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, "")
 			in.say(v1alpha1.ConditionEvaluating, metav1.ConditionFalse, v1alpha1.ReasonEvaluatorUnreachable, "no answer")
 		}, "++++++++-??", "check the pods of the Prometheus"},
-		{"no metric", func(in *input) { in.Rule.Status.Clusters[0].MissingMetrics = []string{"http_requests_total"} }, "+++++++++-+", "Check that these metrics are scraped"},
+		{"no metric", func(in *input) { ruleOf(in).Status.Clusters[0].MissingMetrics = []string{"http_requests_total"} }, "+++++++++-+", "Check that these metrics are scraped"},
 		{"no kube-state-metrics", func(in *input) {
-			in.Rule.Spec.Expr = "1 - sum by (pod) (kube_pod_info)"
+			ruleOf(in).Spec.Expr = "1 - sum by (pod) (kube_pod_info)"
 			in.say(v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "none")
 		}, "+++++++++-+", "Install kube-state-metrics"},
 		{"no kube-state-metrics, and no need for it", func(in *input) {
-			in.Rule.Spec.Expr = "mykube_requests > 0"
+			ruleOf(in).Spec.Expr = "mykube_requests > 0"
 			in.say(v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "none")
 		}, "+++++++++++", ""},
 
@@ -232,12 +232,12 @@ func TestChain(t *testing.T) {
 		}, "??-?+??????", "Ask an administrator"},
 		{"Secrets are not readable", func(in *input) { in.Registration = registration{} }, "+++++++++++", ""},
 		{"one of many spokes", func(in *input) {
-			in.Rule.Status.Clusters = nil
-			in.Rule.Status.Groups = []v1alpha1.ClusterGroup{{Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: in.Rule.Status.ObservedGeneration, Count: 200}}
+			ruleOf(in).Status.Clusters = nil
+			ruleOf(in).Status.Groups = []v1alpha1.ClusterGroup{{Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: ruleOf(in).Status.ObservedGeneration, Count: 200}}
 		}, "+++++++++??", ""},
 		{"one of many spokes, some not ready", func(in *input) {
-			in.Rule.Status.Clusters = nil
-			in.Rule.Status.Groups = []v1alpha1.ClusterGroup{{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict, Count: 4}, {Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: in.Rule.Status.ObservedGeneration, Count: 196}}
+			ruleOf(in).Status.Clusters = nil
+			ruleOf(in).Status.Groups = []v1alpha1.ClusterGroup{{Phase: v1alpha1.PhasePending, Reason: v1alpha1.ReasonConflict, Count: 4}, {Phase: v1alpha1.PhaseEvaluating, ObservedGeneration: ruleOf(in).Status.ObservedGeneration, Count: 196}}
 		}, "++++++?????", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestChain(t *testing.T) {
 				if l.Evidence == "" {
 					t.Errorf("%s has no evidence", l.Name)
 				}
-				if strings.Contains(l.Evidence, "has an earlier version") && in.Rule.Status.Clusters[0].Phase == v1alpha1.PhasePending {
+				if strings.Contains(l.Evidence, "has an earlier version") && ruleOf(in).Status.Clusters[0].Phase == v1alpha1.PhasePending {
 					t.Errorf("%s: %q, and it is not known whether the spoke has any version", l.Name, l.Evidence)
 				}
 				if strings.Contains(l.Evidence, "step is not ok") && Broken(links) == nil {
@@ -327,3 +327,6 @@ func TestNoDecisionIsACommand(t *testing.T) {
 		}
 	}
 }
+
+// ruleOf returns the AlertRule of an input.
+func ruleOf(in *input) *v1alpha1.AlertRule { return in.Rule.(*v1alpha1.AlertRule) }

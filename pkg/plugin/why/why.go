@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ import (
 // New returns the command why.
 func New(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "why [alertrule/]NAME --cluster SPOKE",
+		Use:   "why [alertrule/|rulepack/]NAME --cluster SPOKE",
 		Short: "Explain the state of a rule in a spoke, and what fixes it",
 		Long: `Explain the state of a rule in a spoke: every step from the Secret that registers the spoke to the alert,
 whether it is ok, not ok or unknown, the evidence, and what fixes it. The command reads only the hub. If you have no
@@ -33,7 +34,7 @@ The exit code is 5 if a step is not ok. In the output, CONTEXT stands for the co
 kubeconfig.`,
 		Example:           "  kubectl rulefleet why high-error-rate -n rulefleet-system --cluster eu-prod-1",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: e.CompleteRef(env.KindRule),
+		ValidArgsFunction: e.CompleteRef(env.KindRule, env.KindPack),
 	}
 	var spoke, system, generated string
 	cmd.Flags().StringVar(&spoke, "cluster", "", "the name of the `spoke` (required)")
@@ -45,7 +46,11 @@ kubeconfig.`,
 		if err := p.Check(); err != nil {
 			return err
 		}
-		ref, err := env.ParseRef(args, env.KindRule)
+		kinds := []env.Kind{env.KindRule}
+		if len(args) > 1 || strings.Contains(args[0], "/") {
+			kinds = append(kinds, env.KindPack)
+		}
+		ref, err := env.ParseRef(args, kinds...)
 		if err != nil {
 			return err
 		}
@@ -61,6 +66,9 @@ kubeconfig.`,
 			return err
 		}
 		in := input{Namespace: system, Generated: generated, Cluster: spoke}
+		if in.Rule = (&v1alpha1.AlertRule{}); ref.Kind == env.KindPack {
+			in.Rule = &v1alpha1.RulePack{}
+		}
 		if err := in.read(cmd.Context(), c, client.ObjectKey{Namespace: namespace, Name: ref.Name}); err != nil {
 			return err
 		}
@@ -69,7 +77,7 @@ kubeconfig.`,
 			return err
 		}
 		if broken := Broken(links); broken != nil {
-			return exit.New(exit.NotReady, "Cause: "+output.Clean(broken.Evidence)+"\nNext step: "+output.Clean(broken.Fix), "AlertRule %s/%s does not work in spoke %s: the step %q is not ok", in.Rule.Namespace, in.Rule.Name, spoke, broken.Name)
+			return exit.New(exit.NotReady, "Cause: "+output.Clean(broken.Evidence)+"\nNext step: "+output.Clean(broken.Fix), "%s does not work in spoke %s: the step %q is not ok", rule.KeyOf(in.Rule), spoke, broken.Name)
 		}
 		return nil
 	}
@@ -78,9 +86,8 @@ kubeconfig.`,
 
 // read reads the objects of the chain, as far as the person may.
 func (in *input) read(ctx context.Context, c client.Client, key client.ObjectKey) error {
-	in.Rule = &v1alpha1.AlertRule{}
 	if err := c.Get(ctx, key, in.Rule); err != nil {
-		return fmt.Errorf("reading AlertRule %s: %w", key, err)
+		return fmt.Errorf("reading %s %s: %w", in.Rule.SourceKind(), key, err)
 	}
 	s := &v1alpha1.SpokeCluster{}
 	err := c.Get(ctx, client.ObjectKey{Name: in.Cluster}, s)
@@ -108,9 +115,9 @@ func (in *input) read(ctx context.Context, c client.Client, key client.ObjectKey
 	return nil
 }
 
-// readTenant reads the namespace of the AlertRule, as far as spec.tenants of the spoke needs it.
+// readTenant reads the namespace of the rule, as far as spec.tenants of the spoke needs it.
 func (in *input) readTenant(ctx context.Context, c client.Client) error {
-	name := in.Rule.Namespace
+	name := in.Rule.GetNamespace()
 	if in.Spoke == nil || name == in.Namespace || name == in.Generated {
 		return nil
 	}
