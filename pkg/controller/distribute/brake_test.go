@@ -121,14 +121,14 @@ func TestBrake(t *testing.T) {
 		},
 		"deleted by the hop before": func(w *world) {
 			w.others(20)
-			w.Brake.Vouch("s", rule.KeyOf(alertRule()), alertRule().UID)
+			w.Brake.Vouch("s", w.key("down"), alertRule().UID)
 			w.want() // the hub's cache still has it
 			w.drop(w.hub, alertRule())
 			w.want("delete shop")
 		},
 		"deleted by the hop before, and made again": func(w *world) {
 			w.others(20)
-			w.Brake.Vouch("s", rule.KeyOf(alertRule()), "another")
+			w.Brake.Vouch("s", w.key("down"), "another")
 			w.want()
 			w.drop(w.hub, alertRule())
 			w.wantHeld()
@@ -154,7 +154,7 @@ func TestBrake(t *testing.T) {
 			w.want("delete shop")
 		},
 	} {
-		t.Run(name, func(t *testing.T) { fn(applied(t)) })
+		forKinds(t, name, func(w *world) { fn(w.apply()) })
 	}
 }
 

@@ -34,10 +34,11 @@ const formerHub = "former"
 // formers creates in the spoke the object that another hub pushed for the rule.
 func (w *world) formers(change func(*monitoringv1.PrometheusRule)) *monitoringv1.PrometheusRule {
 	w.Helper()
+	_, note := rule.Marks(w.key("down"))
 	o := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: rule.ObjectName(formerHub, rule.AlertRuleKey("shop", "down")), UID: "theirs",
+		Namespace: "shop", Name: rule.ObjectName(formerHub, w.key("down")), UID: "theirs",
 		Labels:      map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: formerHub, "release": "kps"},
-		Annotations: map[string]string{v1alpha1.AlertRuleAnnotation: "shop/down"},
+		Annotations: note,
 	}}
 	change(o)
 	w.put(w.server, o)
@@ -97,7 +98,7 @@ func TestAdopt(t *testing.T) {
 			w.want("create shop")
 		},
 		"not that of another rule": func(w *world) {
-			w.formers(func(o *monitoringv1.PrometheusRule) { o.Annotations[v1alpha1.AlertRuleAnnotation] = "shop/up" })
+			w.formers(func(o *monitoringv1.PrometheusRule) { _, o.Annotations = rule.Marks(w.key("up")) })
 			w.member(adopt)
 			w.want("create shop")
 		},
@@ -142,8 +143,7 @@ func TestAdopt(t *testing.T) {
 			w.adopted(o)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+		forKinds(t, name, func(w *world) {
 			w.put(w.hub, alertRule())
 			fn(w)
 		})

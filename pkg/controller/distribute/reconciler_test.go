@@ -1,6 +1,7 @@
 package distribute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/workqueue"
@@ -69,6 +71,9 @@ type world struct {
 	reports map[string]*v1alpha1.ClusterStatus // nil: forgotten
 	cached  map[types.NamespacedName]*monitoringv1.PrometheusRule
 	uids    int
+
+	// kind is that of the rule, an AlertRule by default.
+	kind string
 
 	predecessors []string
 	successors   map[string]string
@@ -303,6 +308,7 @@ func (w *world) enqueued() []string {
 
 func (w *world) put(c client.Client, o client.Object) {
 	w.Helper()
+	o = w.ofKind(o)
 	if _, ok := o.(*monitoringv1.PrometheusRule); ok { // as an API server does
 		o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
 	}
@@ -325,13 +331,17 @@ func alertRule() *v1alpha1.AlertRule {
 // edit changes the rule on the hub.
 func (w *world) edit(change func(*v1alpha1.AlertRule)) {
 	w.Helper()
-	ar := &v1alpha1.AlertRule{}
-	if err := w.hub.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: "down"}, ar); err != nil {
+	is := w.ofKind(&v1alpha1.AlertRule{})
+	if err := w.hub.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: "down"}, is); err != nil {
 		w.Fatal(err)
+	}
+	ar, ok := is.(*v1alpha1.AlertRule)
+	if !ok {
+		ar = fromPack(is.(*v1alpha1.RulePack))
 	}
 	change(ar)
 	ar.Generation++
-	if err := w.hub.Update(w.Context(), ar); err != nil {
+	if err := w.hub.Update(w.Context(), w.ofKind(ar)); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -340,7 +350,7 @@ func (w *world) edit(change func(*v1alpha1.AlertRule)) {
 func (w *world) object() *monitoringv1.PrometheusRule {
 	w.Helper()
 	o := &monitoringv1.PrometheusRule{}
-	err := w.server.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: objectName}, o)
+	err := w.server.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: w.objectName()}, o)
 	if client.IgnoreNotFound(err) != nil {
 		w.Fatal(err)
 	}
@@ -351,6 +361,61 @@ func (w *world) object() *monitoringv1.PrometheusRule {
 }
 
 var objectName = rule.ObjectName(hubID, rule.AlertRuleKey("shop", "down"))
+
+// key returns the key of a rule of that name.
+func (w *world) key(name string) rule.Key {
+	return rule.Key{Kind: cmp.Or(w.kind, v1alpha1.AlertRuleKind), Namespace: "shop", Name: name}
+}
+
+func (w *world) objectName() string { return rule.ObjectName(hubID, w.key("down")) }
+
+// ofKind returns an AlertRule as a RulePack, if the world's rule is one. Other objects stay.
+func (w *world) ofKind(o client.Object) client.Object {
+	ar, ok := o.(*v1alpha1.AlertRule)
+	if !ok || w.kind != v1alpha1.RulePackKind {
+		return o
+	}
+	p := &v1alpha1.RulePack{ObjectMeta: ar.ObjectMeta, Status: ar.Status, Spec: v1alpha1.RulePackSpec{
+		Placement: ar.Spec.Placement, RuleNamespace: ar.Spec.RuleNamespace, State: ar.Spec.State, Suspend: ar.Spec.Suspend,
+	}}
+	r := monitoringv1.Rule{Alert: ar.Spec.Alert, Expr: intstr.FromString(ar.Spec.Expr)}
+	if ar.Spec.For != "" {
+		r.For = new(monitoringv1.Duration(ar.Spec.For))
+	}
+	record := monitoringv1.Rule{Record: "up:sum", Expr: intstr.FromString("sum(up)")}
+	p.Spec.Groups = []monitoringv1.RuleGroup{{Name: "g", Rules: []monitoringv1.Rule{r, record}}}
+	return p
+}
+
+// fromPack is the reverse.
+func fromPack(p *v1alpha1.RulePack) *v1alpha1.AlertRule {
+	ar := &v1alpha1.AlertRule{ObjectMeta: p.ObjectMeta, Status: p.Status, Spec: v1alpha1.AlertRuleSpec{
+		Placement: p.Spec.Placement, RuleNamespace: p.Spec.RuleNamespace, State: p.Spec.State, Suspend: p.Spec.Suspend,
+	}}
+	ar.Spec.AlertSpec = *delivery.AlertOf(&p.Spec.Groups[0].Rules[0])
+	return ar
+}
+
+// onlyAlertRules skips a test of something that RulePacks do not have.
+func (w *world) onlyAlertRules() {
+	if w.kind == v1alpha1.RulePackKind {
+		w.Skip("RulePacks don't have this")
+	}
+}
+
+// forKinds runs a test for each kind of sources, in a world whose spoke and cache have the rule.
+func forKinds(t *testing.T, name string, test func(w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		for _, kind := range []string{v1alpha1.AlertRuleKind, v1alpha1.RulePackKind} {
+			t.Run(kind, func(t *testing.T) {
+				w := newWorld(t)
+				w.kind = kind
+				test(w)
+			})
+		}
+	})
+}
 
 // touch changes that object in the spoke.
 func (w *world) touch(change func(*monitoringv1.PrometheusRule)) {
@@ -384,7 +449,7 @@ func (w *world) reconcile(writes ...string) (reconcile.Result, error) {
 	w.rules.ClearActions()
 	clear(w.reports)
 	w.liveClock.Step(time.Second) // what is remembered of a read is none of this reconcile's
-	result, err := w.Reconcile(w.Context(), request("s", "down"))
+	result, err := w.Reconcile(w.Context(), hub.Request("s", w.key("down")))
 	var got []string
 	for _, a := range w.rules.Actions() {
 		got = append(got, a.GetVerb()+" "+a.GetNamespace())
@@ -409,7 +474,7 @@ func (w *world) wantRow(want string) *v1alpha1.ClusterStatus {
 	if got != want || len(w.reports) > 1 {
 		w.Fatalf("reported %q, want %q (%v)", got, want, slices.Collect(maps.Keys(w.reports)))
 	}
-	if row != nil && (row.Rule != "shop/"+objectName && row.Rule != "monitoring/"+objectName && row.Reason != v1alpha1.ReasonInvalidSpec) {
+	if row != nil && (row.Rule != "shop/"+w.objectName() && row.Rule != "monitoring/"+w.objectName() && row.Reason != v1alpha1.ReasonInvalidSpec) {
 		w.Errorf("the row's rule is %q", row.Rule)
 	}
 	return row
@@ -487,6 +552,7 @@ func TestReconcile(t *testing.T) {
 			w.want("delete shop")
 		},
 		"disabled in this spoke by an override": func(w *world) {
+			w.onlyAlertRules()
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: ar.Spec.Placement, State: v1alpha1.Disabled}}
 			})
@@ -494,6 +560,7 @@ func TestReconcile(t *testing.T) {
 			w.wantRow("forgotten")
 		},
 		"enabled in this spoke alone": func(w *world) {
+			w.onlyAlertRules()
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.State = v1alpha1.Disabled
 				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: ar.Spec.Placement, State: v1alpha1.Enabled, For: "2m"}}
@@ -514,13 +581,14 @@ func TestReconcile(t *testing.T) {
 			other := alertRule()
 			other.Name, other.UID, other.Spec.State = "other", "other", v1alpha1.Disabled
 			w.put(w.hub, other)
-			w.touch(func(o *monitoringv1.PrometheusRule) { o.Annotations[v1alpha1.AlertRuleAnnotation] = "shop/other" })
+			_, note := rule.Marks(w.key("other"))
+			w.touch(func(o *monitoringv1.PrometheusRule) { maps.Copy(o.Annotations, note) })
 			w.sync()
 			if got := w.enqueued(); !slices.Equal(got, []string{"down in s", "other in s"}) {
 				w.Errorf("enqueued %v", got)
 			}
 			w.rules.ClearActions()
-			if _, err := w.Reconcile(w.Context(), request("s", "other")); err != nil || len(w.rules.Actions()) > 0 {
+			if _, err := w.Reconcile(w.Context(), hub.Request("s", w.key("other"))); err != nil || len(w.rules.Actions()) > 0 {
 				w.Errorf("for the other rule: %v, %v", w.rules.Actions(), err)
 			}
 			w.want("update shop")
@@ -619,7 +687,7 @@ func TestReconcile(t *testing.T) {
 			cache := w.Hub
 			w.Hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-					if _, ok := o.(*v1alpha1.AlertRule); ok {
+					if _, ok := o.(rule.Source); ok {
 						return apierrors.NewNotFound(resource, key.Name)
 					}
 					return c.Get(ctx, key, o, opts...)
@@ -781,6 +849,7 @@ func TestReconcile(t *testing.T) {
 			w.wantRow("")
 		},
 		"not valid for this spoke: what is there stays": func(w *world) {
+			w.onlyAlertRules()
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Labels = map[string]v1alpha1.LabelText{"tier": "$(cluster.labels.tier)"}
 			})
@@ -852,7 +921,7 @@ func TestReconcile(t *testing.T) {
 			w.want("create monitoring", "delete shop")
 		},
 		"it moves to another namespace, where the name is taken": func(w *world) {
-			w.put(w.server, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: objectName}})
+			w.put(w.server, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: w.objectName()}})
 			w.sync()
 			w.moveToMonitoring()
 			w.want()
@@ -904,13 +973,13 @@ func TestReconcile(t *testing.T) {
 			w.want("create shop")
 		},
 	} {
-		t.Run(name, func(t *testing.T) { fn(applied(t)) })
+		forKinds(t, name, func(w *world) { fn(w.apply()) })
 	}
 }
 
 func (w *world) drop(c client.Client, o client.Object) {
 	w.Helper()
-	if err := c.Delete(w.Context(), o); err != nil {
+	if err := c.Delete(w.Context(), w.ofKind(o)); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -978,7 +1047,7 @@ func TestReconcileNew(t *testing.T) {
 		},
 		"a foreign object has the name": func(w *world) {
 			foreign := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop", Name: objectName, Labels: map[string]string{v1alpha1.HubLabel: "hub-2", v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue},
+				Namespace: "shop", Name: w.objectName(), Labels: map[string]string{v1alpha1.HubLabel: "hub-2", v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue},
 			}}
 			w.put(w.server, foreign)
 			w.sync()
@@ -1000,7 +1069,7 @@ func TestReconcileNew(t *testing.T) {
 			w.wantRow("Applied")
 		},
 		"a foreign object that the cache does not show yet": func(w *world) {
-			w.put(w.server, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: objectName}})
+			w.put(w.server, &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: w.objectName()}})
 			if got := w.want("create shop"); got.RequeueAfter != staleRetry {
 				w.Errorf("got %+v", got)
 			}
@@ -1090,8 +1159,7 @@ func TestReconcileNew(t *testing.T) {
 			w.wantRow("Pending/Error")
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+		forKinds(t, name, func(w *world) {
 			w.put(w.hub, alertRule())
 			fn(w)
 		})
@@ -1252,7 +1320,11 @@ func TestRuleWithoutAPlace(t *testing.T) {
 
 // A rule that spec.tenants does not take is removed on the ordinary path, and one that it takes again is pushed.
 func TestTenants(t *testing.T) {
-	w := applied(t)
+	forKinds(t, "spec.tenants", func(w *world) { testTenants(w.apply()) })
+}
+
+func testTenants(w *world) {
+	t := w.T
 	w.Tenants = hub.NewTenants(t.Context(), nil, admin, "rulefleet-generated")
 	tenants := func(s *v1alpha1.TenantSelection) {
 		t.Helper()
@@ -1280,7 +1352,7 @@ func TestTenants(t *testing.T) {
 	w.live = func() error { return errors.New("no answer") }
 	w.wantError()
 	w.live = func() error { return nil }
-	if rules, _ := w.Doomed(t.Context(), "s"); !slices.Equal(rules, []string{"shop/down"}) {
+	if rules, _ := w.Doomed(t.Context(), "s"); !slices.Equal(rules, []string{w.key("down").Listed()}) {
 		t.Errorf("to be removed are %q", rules)
 	}
 	w.want("delete shop")
