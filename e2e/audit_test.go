@@ -116,7 +116,8 @@ func TestCostOfADeployment(t *testing.T) {
 	}
 }
 
-// TestRestartWritesNothing restarts the manager with 200 converged rules.
+// TestRestartWritesNothing restarts the manager with 200 converged rules, and 20 RulePacks of 50 rules. Before, it counts
+// what they cost.
 func TestRestartWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := startAudited(t)
@@ -124,19 +125,26 @@ func TestRestartWritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	m := f.manage(t, dir)
 	namespace(t, "shop", f.spoke)
-	const each = 100
+	const each, packs, rulesOfPack = 100, 20, 50
+	for i := range packs {
+		must(t, f.Hub.Client.Create(t.Context(), samplePack(t, fmt.Sprintf("pack-%d", i), "shop", rulesOfPack)))
+	}
 	for i := range each {
 		must(t, f.spoke.Client.Create(t.Context(), deployment("shop", fmt.Sprintf("web-%d", i))))
 		must(t, f.Hub.Client.Create(t.Context(), alertRule(fmt.Sprintf("rule-%d", i), "shop", onEvery())))
 	}
 	within(t, time.Minute, "200 rules ready", func(ctx context.Context) error { return ready(ctx, f.Fleet, 2*each) })
 	f.settle(t)
+	hub, spoke := requests(t, f.Hub, fleet.HubUser), requests(t, f.spoke, fleet.SpokeUser)
+	if statuses, creates := count(hub, "patch rulepacks/status"), count(spoke, "create prometheusrules"); statuses != packs || creates != packs+2*each || len(spoke) != creates {
+		t.Errorf("%d RulePacks cost %d writes of their status; the spoke got %d creates and %d requests in all", packs, statuses, creates, len(spoke))
+	}
 	must(t, m.Stop())
 
 	f.reset(t)
 	m = f.manage(t, dir)
 	eventually(t, "all keys replayed", func(ctx context.Context) error {
-		return metricAtLeast(ctx, m, `controller_runtime_reconcile_total{controller="distribute",result="success"}`, 2*each)
+		return metricAtLeast(ctx, m, `controller_runtime_reconcile_total{controller="distribute",result="success"}`, packs+2*each)
 	})
 	f.settle(t)
 	for _, c := range []struct {
@@ -151,7 +159,7 @@ func TestRestartWritesNothing(t *testing.T) {
 			t.Errorf("written to %s after the restart: %s %s", c.member.Name(), e.Verb, e.RequestURI)
 		}
 	}
-	t.Logf("a restart over %d rules: 0 writes", 2*each)
+	t.Logf("a restart over %d rules and %d RulePacks: 0 writes", 2*each, packs)
 }
 
 // TestStatusUpdatesCostNothing updates a Deployment's replicas and status 50 times a second, as a rollout
