@@ -1,6 +1,6 @@
 package v1alpha1
 
-// Conditions of an AlertRule and an AlertRuleTemplate.
+// Conditions of AlertRules, RulePacks and AlertRuleTemplates.
 const (
 	// ConditionAccepted is True when the spec is valid. If it is False, the message says what to change,
 	// and Rulefleet does not try again until the spec changes. The exception is the reason LimitExceeded: the
@@ -53,10 +53,10 @@ const (
 	// ReasonNamespaceNotAllowed is Accepted=False: an AlertRule outside of Rulefleet's own namespace can
 	// only write to the namespace of the same name in the spokes.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
-	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule has the maximum number of
-	// AlertRules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). The AlertRule waits
-	// until others are deleted; the oldest waiting AlertRule is accepted first. AlertRules that were accepted
-	// before stay accepted.
+	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule or RulePack has the maximum number
+	// of rules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). It waits until others
+	// are deleted; the oldest waiting one is accepted first. Those that were accepted before stay accepted. A
+	// RulePack that has more rules than before may not be.
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonAllApplied is Ready=True: the rule has reached the furthest state that can be verified in
 	// every spoke.

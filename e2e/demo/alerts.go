@@ -66,11 +66,18 @@ func (d *demo) fireAlert(ctx context.Context) error {
 	if err := d.await(ctx, "the pods of cart crash, and Alertmanager has sent the firing notification", d.notified(pipeline.Firing, of)); err != nil {
 		return err
 	}
+	ofPack := map[string]string{"alertname": "NamespaceDegraded", "cluster": prod, "namespace": shop}
+	if err := d.await(ctx, "Alertmanager has sent the firing notification of the RulePack's alert", d.notified(pipeline.Firing, ofPack)); err != nil {
+		return err
+	}
 	if err := d.showFiring(ctx); err != nil {
 		return err
 	}
 	d.pipeline.Mend(cart)
 	if err := d.await(ctx, "the pods are healthy again, and Alertmanager has sent the resolved notification", d.notified(pipeline.Resolved, of)); err != nil {
+		return err
+	}
+	if err := d.await(ctx, "Alertmanager has sent the resolved notification of the RulePack's alert", d.notified(pipeline.Resolved, ofPack)); err != nil {
 		return err
 	}
 	return d.draw(ctx)

@@ -132,6 +132,21 @@ func (d *demo) allReady(ctx context.Context) error {
 	return nil
 }
 
+// packReady checks that the status of every RulePack is Ready.
+func (d *demo) packReady(ctx context.Context) error {
+	packs, err := d.rulePacks(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range packs {
+		p := &packs[i]
+		if p.Status.ObservedGeneration != p.Generation || !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
+			return fmt.Errorf("RulePack %s/%s: the status is %+v", p.Namespace, p.Name, p.Status)
+		}
+	}
+	return nil
+}
+
 // says checks the column READY of the demo's AlertRule.
 func (d *demo) says(ready string) check {
 	return func(ctx context.Context) error {

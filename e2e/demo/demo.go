@@ -67,6 +67,7 @@ func (d *demo) steps(lite bool) []step {
 		{"A spoke's label is changed", d.relabelSpoke},
 		{"Drift in a spoke is corrected", d.meddle},
 		{"You delete a Deployment and an AlertRule, and create them again", d.deleteAndRestore},
+		{"You create a RulePack: a recording rule, and an alert that reads it", d.writePack},
 		{fireAlert, d.fireAlert},
 		{"The final state of the fleet", d.count},
 	}

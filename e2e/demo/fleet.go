@@ -108,9 +108,18 @@ func (d *demo) alertRules(ctx context.Context) ([]v1alpha1.AlertRule, error) {
 	return list.Items, nil
 }
 
+// rulePacks returns every RulePack on the hub.
+func (d *demo) rulePacks(ctx context.Context) ([]v1alpha1.RulePack, error) {
+	var list v1alpha1.RulePackList
+	if err := d.fleet.Hub.Client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing RulePacks: %w", err)
+	}
+	return list.Items, nil
+}
+
 // numbers are the numbers of objects on the API servers.
 type numbers struct {
-	spokes, deployments, alertRules, prometheusRules int
+	spokes, deployments, alertRules, rulePacks, prometheusRules int
 }
 
 // tally counts objects, and checks that the hub and the spokes agree.
@@ -129,7 +138,11 @@ func (d *demo) tally(ctx context.Context) (numbers, error) {
 	if err != nil {
 		return n, err
 	}
-	n.alertRules = len(rules)
+	packs, err := d.rulePacks(ctx)
+	if err != nil {
+		return n, err
+	}
+	n.alertRules, n.rulePacks = len(rules), len(packs)
 	for _, m := range d.spokes() {
 		var ds appsv1.DeploymentList
 		var prs monitoringv1.PrometheusRuleList
@@ -142,6 +155,11 @@ func (d *demo) tally(ctx context.Context) (numbers, error) {
 	applied := 0
 	for i := range rules {
 		if s := rules[i].Status.Summary; s != nil {
+			applied += int(s.Applied)
+		}
+	}
+	for i := range packs {
+		if s := packs[i].Status.Summary; s != nil {
 			applied += int(s.Applied)
 		}
 	}

@@ -32,6 +32,9 @@ var alertRuleYAML string
 //go:embed manifests/alertruletemplate.yaml
 var templateYAML string
 
+//go:embed manifests/rulepack.yaml
+var rulePackYAML string
+
 // register registers the spokes with kubectl, as a user would.
 func (d *demo) register(ctx context.Context) error {
 	d.out.note("A Secret with a kubeconfig and a label registers a spoke. The other labels of the Secret become labels of the spoke.")
@@ -112,6 +115,25 @@ func (d *demo) writeAlertRule(ctx context.Context) error {
 	return d.awaitOn(ctx, prod)
 }
 
+// writePack creates a RulePack.
+func (d *demo) writePack(ctx context.Context) error {
+	d.out.note("The groups are those of a PrometheusRule. The alert reads the series that the recording rule makes.")
+	if err := d.file("availability.yaml", rulePackYAML); err != nil {
+		return err
+	}
+	if err := d.onHub(ctx, "apply", "-f", "availability.yaml"); err != nil {
+		return err
+	}
+	what := prod + " has the RulePack"
+	if d.pipeline != nil {
+		what = "Prometheus in " + prod + " evaluates each rule of the RulePack"
+	}
+	if err := d.await(ctx, what, d.packReady); err != nil {
+		return err
+	}
+	return d.onHub(ctx, "get", "rulepacks", "-A")
+}
+
 // show shows the result.
 func (d *demo) show(ctx context.Context) error {
 	if err := d.await(ctx, "the status of every AlertRule is 1/1", d.allReady); err != nil {
@@ -168,14 +190,14 @@ func (d *demo) count(ctx context.Context) error {
 	if err := d.await(ctx, "every AlertRule is in all the spokes where it is placed", d.allReady); err != nil {
 		return err
 	}
-	if err := d.onHub(ctx, "get", "alertrules", "-A"); err != nil {
+	if err := d.onHub(ctx, "get", "alertrules,rulepacks", "-A"); err != nil {
 		return err
 	}
 	n, err := d.tally(ctx)
 	if err != nil {
 		return err
 	}
-	d.result = fmt.Sprintf("demo: ok: %d spokes, %d deployments, %d alertrules, %d prometheusrules, p50 %d ms",
-		n.spokes, n.deployments, n.alertRules, n.prometheusRules, d.median().Milliseconds())
+	d.result = fmt.Sprintf("demo: ok: %d spokes, %d deployments, %d alertrules, %d rulepacks, %d prometheusrules, p50 %d ms",
+		n.spokes, n.deployments, n.alertRules, n.rulePacks, n.prometheusRules, d.median().Milliseconds())
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 // pages are those whose YAML is objects of ours, or parts of their spec.
 var pages = []string{
 	"README.md", "docs/how-to/canary.md", "docs/how-to/choose-prometheus.md", "docs/how-to/manage-spokes.md",
+	"docs/how-to/rule-packs.md",
 	"docs/how-to/templates.md", "docs/how-to/write-alerts.md",
 }
 
