@@ -65,7 +65,12 @@ func source() Source {
 			}
 		},
 		Alerts: func() []Alert {
-			return []Alert{{Cluster: "a", Namespace: "shop", Name: "down", Firing: 2, Pending: 1}, {Cluster: "b", Namespace: "shop", Name: "down", Pending: 3}, {Cluster: "c", Namespace: "shop", Name: "quiet"}}
+			return []Alert{
+				{Cluster: "a", Kind: "AlertRule", Namespace: "shop", Name: "down", Firing: 2, Pending: 1},
+				{Cluster: "a", Kind: "RulePack", Namespace: "shop", Name: "down", Firing: 7},
+				{Cluster: "b", Kind: "AlertRule", Namespace: "shop", Name: "down", Pending: 3},
+				{Cluster: "c", Kind: "AlertRule", Namespace: "shop", Name: "quiet"},
+			}
 		},
 		Queues: func() []Queue {
 			depths := map[string]int{"quiet": 1, "deep": 90}
@@ -92,7 +97,7 @@ rulefleet_spoke_credential_expiration_timestamp_seconds{cluster="b"} 1000
 # HELP rulefleet_spoke_credential_renewal_timestamp_seconds Time at which a third of the life of the credential in the kubeconfig of a spoke is left, in seconds since the epoch. Spokes whose credential does not say when it was issued have no series.
 # TYPE rulefleet_spoke_credential_renewal_timestamp_seconds gauge
 rulefleet_spoke_credential_renewal_timestamp_seconds{cluster="a"} 1600
-# HELP rulefleet_rules Number of AlertRules placed on a spoke, by phase and reason as in AlertRule.status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: registered spokes after the first 1000, spokes that a placement names but that are not registered, and spokes that have no row in a status and have not reported since a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. If a status has a reason that this version does not know, for example because a newer version wrote the status, it is counted with the reason Other.
+# HELP rulefleet_rules Number of AlertRules and RulePacks placed on a spoke, by phase and reason as in their status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: registered spokes after the first 1000, spokes that a placement names but that are not registered, and spokes that have no row in a status and have not reported since a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. If a status has a reason that this version does not know, for example because a newer version wrote the status, it is counted with the reason Other.
 # TYPE rulefleet_rules gauge
 rulefleet_rules{cluster="_other",phase="Applied",reason="None"} 0
 rulefleet_rules{cluster="_other",phase="Pending",reason="Conflict"} 14
@@ -101,14 +106,15 @@ rulefleet_rules{cluster="a",phase="Pending",reason="Conflict"} 2
 rulefleet_rules{cluster="a",phase="Pending",reason="Other"} 4
 rulefleet_rules{cluster="b",phase="Applied",reason="None"} 5
 rulefleet_rules{cluster="c",phase="Applied",reason="Unreachable"} 4
-# HELP rulefleet_alertrules Number of AlertRules by condition, status and reason.
+# HELP rulefleet_alertrules Number of AlertRules and RulePacks by condition, status and reason.
 # TYPE rulefleet_alertrules gauge
 rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
-# HELP rulefleet_alerts Number of firing and pending alerts of an AlertRule in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.
+# HELP rulefleet_alerts Number of firing and pending alerts of an AlertRule or a RulePack (label kind) in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.
 # TYPE rulefleet_alerts gauge
-rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="firing"} 2
-rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",state="pending"} 1
-rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",state="pending"} 3
+rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",kind="AlertRule",state="firing"} 2
+rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",kind="RulePack",state="firing"} 7
+rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",kind="AlertRule",state="pending"} 1
+rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",kind="AlertRule",state="pending"} 3
 # HELP rulefleet_queue_backlog_seconds Longest time in seconds for which the queue of a reachable spoke has not been empty, by controller. A single change may have waited for less time.
 # TYPE rulefleet_queue_backlog_seconds gauge
 rulefleet_queue_backlog_seconds{controller="distribute"} 90

@@ -73,13 +73,13 @@ func TestAlerts(t *testing.T) {
 	refused.evaluators["Prometheus monitoring/one"].outcome = evaluation.NotGranted
 	got := p.Alerts()
 	want := []metrics.Alert{
-		{Cluster: "a", Namespace: "shop", Name: "at-first", Pending: 1},
-		{Cluster: "a", Namespace: "shop", Name: "down", Firing: 5, Pending: 3},
-		{Cluster: "a", Namespace: "shop", Name: "slow", Firing: 1},
-		{Cluster: "b", Namespace: "shop", Name: "at-first", Pending: 1},
-		{Cluster: "b", Namespace: "shop", Name: "down", Firing: 2, Pending: 3},
-		{Cluster: "c", Namespace: "shop", Name: "at-first", Pending: 1},
-		{Cluster: "c", Namespace: "shop", Name: "down", Firing: 2, Pending: 3},
+		{Cluster: "a", Kind: "AlertRule", Namespace: "shop", Name: "at-first", Pending: 1},
+		{Cluster: "a", Kind: "AlertRule", Namespace: "shop", Name: "down", Firing: 5, Pending: 3},
+		{Cluster: "a", Kind: "AlertRule", Namespace: "shop", Name: "slow", Firing: 1},
+		{Cluster: "b", Kind: "AlertRule", Namespace: "shop", Name: "at-first", Pending: 1},
+		{Cluster: "b", Kind: "AlertRule", Namespace: "shop", Name: "down", Firing: 2, Pending: 3},
+		{Cluster: "c", Kind: "AlertRule", Namespace: "shop", Name: "at-first", Pending: 1},
+		{Cluster: "c", Kind: "AlertRule", Namespace: "shop", Name: "down", Firing: 2, Pending: 3},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)

@@ -148,6 +148,10 @@ func check(t *testing.T, o *unstructured.Unstructured) {
 		ar := &v1alpha1.AlertRule{}
 		convert(t, o, ar)
 		checkRule(t, ar)
+	case "RulePack":
+		if bad := validate(t, o); bad != nil {
+			t.Errorf("RulePack %s is not valid: %v", o.GetName(), bad)
+		}
 	case "AlertRuleTemplate":
 		if bad := validate(t, o); bad != nil {
 			t.Errorf("AlertRuleTemplate %s is not valid: %v", o.GetName(), bad)

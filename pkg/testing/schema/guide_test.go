@@ -74,7 +74,11 @@ func completed(t *testing.T, part map[string]any) *unstructured.Unstructured {
 			continue
 		}
 		o.SetKind(c.kind)
-		if c.kind == "AlertRule" {
+		if c.kind == "RulePack" {
+			group := map[string]any{"name": "part", "rules": []any{spec}}
+			spec = map[string]any{"groups": []any{group}}
+		}
+		if c.kind != "AlertRuleTemplate" {
 			o.SetNamespace(fleet.Namespace)
 			spec["placement"] = map[string]any{"selector": map[string]any{}}
 		}
