@@ -202,7 +202,7 @@ func TestRules(t *testing.T) {
 	}{
 		"a group":    {[]string{"records"}, []string{"job:twin"}, 1},
 		"two groups": {[]string{"shop", "records"}, []string{"Fires", "Quiet", "Waits", "job:load", "job:twin"}, 1},
-		"many":       {append(unknown, "shop"), []string{"Fires", "Quiet", "Waits", "job:load"}, 4},
+		"many":       {slices.Concat(unknown, []string{"shop"}), []string{"Fires", "Quiet", "Waits", "job:load"}, 4},
 		"none":       {[]string{}, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -159,7 +159,20 @@ func (c *checker) length(name, text string) {
 // mention is a page or a picture that a comment, a message or an URL in another file names.
 var mention = regexp.MustCompile(`\bdocs/[\w./-]+\.(?:md|svg|png)(?:#[\w-]+)?`)
 
+// onGitHub is a page of a repository. Other repositories have folders docs, too.
+var onGitHub = regexp.MustCompile(`https://github\.com/\S+`)
+
+const ownRepository = "https://github.com/rulefleet/rulefleet/"
+
 func (c *checker) mentions(name, text string) {
+	text = onGitHub.ReplaceAllStringFunc(text, func(url string) string {
+		if strings.HasPrefix(url, ownRepository) {
+			return url
+		}
+
+		return ""
+	})
+
 	for _, target := range mention.FindAllString(text, -1) {
 		c.follow(name, ".", target)
 	}

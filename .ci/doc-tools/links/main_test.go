@@ -44,8 +44,10 @@ func TestCheck(t *testing.T) {
 			"README.md":    "[a](docs/page.md)",
 			"docs/page.md": good,
 			"main.go":      "// docs/gone.md, docs/page.md#gone",
+			"other.yaml":   "see https://github.com/thanos-io/thanos/blob/main/docs/gone.md#x",
+			"own.yaml":     "see https://github.com/rulefleet/rulefleet/blob/main/docs/gone.md",
 			"alerts.yaml":  "runbook_url: docs/page.md#twice",
-		}, []string{"main.go: docs/gone.md: there is no file", "main.go: docs/page.md#gone: docs/page.md has no heading"}},
+		}, []string{"main.go: docs/gone.md: there is no file", "main.go: docs/page.md#gone: docs/page.md has no heading", "own.yaml: docs/gone.md: there is no file"}},
 		{"tests", map[string]string{
 			"README.md": "[a](README.md) `TestThere` `TestThere/row` `TestGone` `TestGone2/row` `Testing`\n\n```\n`TestFenced`\n```\n",
 			"a_test.go": "package a\n\nfunc TestThere(t *testing.T) {}\n// func TestGone2(\n",

@@ -244,14 +244,16 @@ func newClient(scheme *runtime.Scheme) *fake.ClientBuilder {
 func (w *world) hold(objects ...*monitoringv1.PrometheusRule) {
 	w.Helper()
 	for _, o := range objects {
-		if key, ok := rule.ParseRuleKey(o); ok {
-			source := hub.KindOf(key).Object()
-			source.SetNamespace(key.Namespace)
-			source.SetName(key.Name)
-			err := w.hub.Create(w.Context(), source)
-			if client.IgnoreAlreadyExists(err) != nil {
-				w.Fatal(err)
-			}
+		key, ok := rule.ParseRuleKey(o)
+		if !ok {
+			continue
+		}
+		source := hub.KindOf(key).Object()
+		source.SetNamespace(key.Namespace)
+		source.SetName(key.Name)
+		err := w.hub.Create(w.Context(), source)
+		if client.IgnoreAlreadyExists(err) != nil {
+			w.Fatal(err)
 		}
 	}
 	w.holdAll(objects...)

@@ -48,6 +48,7 @@ func TestPacksOnARealPrometheus(t *testing.T) {
 }
 
 func testPacks(t *testing.T, folder string) {
+	t.Helper()
 	const records = `
 - name: z-first
   interval: 1s

@@ -81,12 +81,12 @@ func checkDuration(field, s string) (time.Duration, *rule.Invalid) {
 	return 0, rule.NewInvalid(field, "not a Prometheus duration; use a form such as 30s, 5m or 1h30m")
 }
 
-func checkState(field string, s v1alpha1.State) *rule.Invalid {
+func checkState(s v1alpha1.State) *rule.Invalid {
 	switch s {
 	case "", v1alpha1.Enabled, v1alpha1.Disabled:
 		return nil
 	}
-	return rule.NewInvalid(field, "%q is not valid; use %s or %s", clip.Excerpt(string(s)), v1alpha1.Enabled, v1alpha1.Disabled)
+	return rule.NewInvalid("spec.state", "%q is not valid; use %s or %s", clip.Excerpt(string(s)), v1alpha1.Enabled, v1alpha1.Disabled)
 }
 
 func checkAlertName(name string) *rule.Invalid {

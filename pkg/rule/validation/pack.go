@@ -38,7 +38,7 @@ func Pack(p *v1alpha1.RulePack, o Options) *rule.Invalid {
 	if bad := c.groups(); bad != nil {
 		return bad
 	}
-	if bad := checkState("spec.state", p.Spec.State); bad != nil {
+	if bad := checkState(p.Spec.State); bad != nil {
 		return bad
 	}
 	if bad := checkSelection("spec.placement", p.Spec.Placement); bad != nil {

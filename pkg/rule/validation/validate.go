@@ -45,7 +45,7 @@ func Rule(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
 	if bad := c.alert(r.Spec.AlertSpec); bad != nil {
 		return bad
 	}
-	if bad := checkState("spec.state", r.Spec.State); bad != nil {
+	if bad := checkState(r.Spec.State); bad != nil {
 		return bad
 	}
 	if bad := checkSelection("spec.placement", r.Spec.Placement); bad != nil {
@@ -73,7 +73,7 @@ func Template(t *v1alpha1.AlertRuleTemplate, o Options) *rule.Invalid {
 	if bad := c.alert(t.Spec.AlertSpec); bad != nil {
 		return bad
 	}
-	if bad := checkState("spec.state", t.Spec.State); bad != nil {
+	if bad := checkState(t.Spec.State); bad != nil {
 		return bad
 	}
 	if bad := checkAllow(t.Spec.Allow); bad != nil {
@@ -196,7 +196,7 @@ func (c checker) override(base v1alpha1.AlertSpec, o v1alpha1.Override, more boo
 	if len(setBy(o)) == 0 && !more {
 		return rule.NewInvalid("spec", "an override must change something; set state, expr, for, keepFiringFor, interval, severity, labels or annotations")
 	}
-	if bad := checkState("spec.state", o.State); bad != nil {
+	if bad := checkState(o.State); bad != nil {
 		return bad
 	}
 	part := v1alpha1.AlertSpec{Expr: o.Expr, For: o.For, KeepFiringFor: o.KeepFiringFor, Interval: o.Interval, Severity: o.Severity, Labels: o.Labels, Annotations: o.Annotations}
