@@ -67,6 +67,9 @@ generate: $(TOOLS)/controller-gen ## Generate code, CRDs and their reference, th
 	@mkdir -p bin $(CRDS) $(WEBHOOKS)
 	@touch bin/.generate-started
 	$(TOOLS)/controller-gen object crd paths=$(API) output:crd:dir=$(CRDS)
+	@# An integer that Go's IntOrString can't hold would make every list of RulePacks fail.
+	@awk '/^ *x-kubernetes-int-or-string: true$$/ { indent = $$0; sub(/x-.*/, "", indent); print indent "maximum: 2147483647"; print indent "minimum: -2147483648" } { print }' \
+		$(CRDS)/rulefleet.io_rulepacks.yaml >bin/rulepacks.yaml && mv bin/rulepacks.yaml $(CRDS)/rulefleet.io_rulepacks.yaml
 	$(TOOLS)/controller-gen webhook paths=./pkg/webhook output:webhook:dir=$(WEBHOOKS)
 	@# Delete files that were not written again: their types no longer exist.
 	@find $(CRDS) $(WEBHOOKS) -type f ! -newer bin/.generate-started -print -delete

@@ -56,7 +56,7 @@ const (
 	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule or RulePack has the maximum number
 	// of rules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). It waits until others
 	// are deleted; the oldest waiting one is accepted first. Those that were accepted before stay accepted. A
-	// RulePack that has more rules than before may not be.
+	// RulePack to which rules were added is only accepted if the namespace has room for them.
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonAllApplied is Ready=True: the rule has reached the furthest state that can be verified in
 	// every spoke.
@@ -174,7 +174,7 @@ const (
 	// ReasonNoSuchEvaluator is EvaluatorsFound=False: spec.evaluatorRefs names an object that the spoke
 	// does not have.
 	ReasonNoSuchEvaluator = "NoSuchEvaluator"
-	// ReasonTooManyRules is Evaluating=True with a warning: a Prometheus has more than 1,600 alerting rules.
+	// ReasonTooManyRules is Evaluating=True with a warning: a Prometheus has more than 1,600 rules of Rulefleet.
 	// At most 2,000 are supported in one Prometheus.
 	ReasonTooManyRules = "TooManyRules"
 	// ReasonEvaluating is Evaluating=True: every chosen Prometheus and ThanosRuler answers.

@@ -45,8 +45,8 @@ type RulePackList struct {
 	Items []RulePack `json:"items"`
 }
 
-// RulePackSpec defines groups of rules and the spokes on which they are placed. A RulePack has at most 500 rules, and
-// its PrometheusRule at most 512 KiB of JSON.
+// RulePackSpec defines groups of rules and the spokes on which they are placed. A RulePack has at most 500 rules. Its
+// spec and its PrometheusRule have at most 512 KiB.
 type RulePackSpec struct {
 	// groups are the groups of a PrometheusRule. They are written to the spokes as they are, without placeholders.
 	// Every alert also gets the label cluster, or the one that the chart value clusterLabel names. In a RulePack
@@ -69,9 +69,10 @@ type RulePackSpec struct {
 	// +optional
 	RuleNamespace NamespaceName `json:"ruleNamespace,omitempty"`
 
-	// patches change or remove rules in some of the spokes. They are evaluated in order: of the patches
-	// that select a spoke and a rule, the first one that sets a field wins. Labels and annotations are
-	// merged key by key. An empty value removes the key.
+	// patches change or remove rules in some of the spokes. They are read in order: for each field, the
+	// first patch that selects the spoke and the rule, and sets the field, takes precedence. Labels and
+	// annotations are merged key by key, and an empty value removes a key. A patch cannot add rules or
+	// change fields of a group.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -88,7 +89,7 @@ type RulePackSpec struct {
 	Suspend *bool `json:"suspend,omitempty"` //nolint:apiconventions // as in Jobs and Flux: there is no third way
 }
 
-// RulePatch changes or removes rules of a RulePack in some of the spokes on which it is placed: those that are listed by
+// RulePatch changes or removes rules in some of the spokes on which the RulePack is placed: those that are listed by
 // name, and those whose labels match the selector.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.disabled) || has(self.expr) || has(self.for) || has(self.keepFiringFor) || has(self.severity) || has(self.labels) || has(self.annotations)",message="a patch must change something; set disabled, expr, for, keepFiringFor, severity, labels or annotations"
@@ -96,25 +97,25 @@ type RulePackSpec struct {
 type RulePatch struct {
 	ClusterSelection `json:",inline"`
 
-	// group is the name of the group of the rules. By default, the rules of all groups are meant.
+	// group is the name of the group that contains the rules. By default, the patch applies to all groups.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Group string `json:"group,omitempty"`
 
-	// rule is the name of the rules: the value of alert or record.
+	// rule selects rules by name: the value of alert or record.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Rule string `json:"rule,omitempty"`
 
-	// matchLabels are labels with the values that the rules have in the RulePack. They distinguish rules of
-	// the same name, such as those of two severities.
+	// matchLabels selects rules by labels that they have in the RulePack, without the labels of the group.
+	// It distinguishes rules of the same name, such as those of two severities.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	MatchLabels map[string]LabelText `json:"matchLabels,omitempty"`
 
-	// disabled removes the rules from these spokes.
+	// disabled removes the rules from these spokes. False keeps them even if a later patch disables them.
 	// +optional
 	Disabled *bool `json:"disabled,omitempty"` //nolint:apiconventions // there is no third way
 
@@ -125,6 +126,7 @@ type RulePatch struct {
 	Expr string `json:"expr,omitempty"`
 
 	// for replaces the time for which the expression must return a result before the alert fires.
+	// For an alert that fires at once, set 0s.
 	// +optional
 	For Duration `json:"for,omitempty"`
 
@@ -133,7 +135,7 @@ type RulePatch struct {
 	// +optional
 	KeepFiringFor Duration `json:"keepFiringFor,omitempty"`
 
-	// severity replaces the value of the label severity.
+	// severity sets the label severity.
 	// +optional
 	Severity Severity `json:"severity,omitempty"`
 

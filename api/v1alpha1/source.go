@@ -29,7 +29,7 @@ func (r *AlertRule) GetWorkloadRef() *WorkloadReference { return r.Spec.Workload
 // Suspended reports whether spec.suspend is true.
 func (r *AlertRule) Suspended() bool { return r.Spec.Suspend != nil && *r.Spec.Suspend }
 
-// GetStatus returns the status, which may be changed.
+// GetStatus returns a pointer to the status.
 func (r *AlertRule) GetStatus() *RuleStatus { return &r.Status }
 
 // SourceKind returns the kind of the source.
@@ -41,7 +41,7 @@ func (p *RulePack) GetPlacement() ClusterSelection { return p.Spec.Placement }
 // GetState returns spec.state.
 func (p *RulePack) GetState() State { return p.Spec.State }
 
-// GetOverrides returns none: patches change rules, not the state of the whole.
+// GetOverrides returns nil: patches cannot change the state of the RulePack.
 func (p *RulePack) GetOverrides() []Override { return nil }
 
 // GetRuleNamespace returns spec.ruleNamespace.
@@ -53,5 +53,5 @@ func (p *RulePack) GetWorkloadRef() *WorkloadReference { return nil }
 // Suspended reports whether spec.suspend is true.
 func (p *RulePack) Suspended() bool { return p.Spec.Suspend != nil && *p.Spec.Suspend }
 
-// GetStatus returns the status, which may be changed.
+// GetStatus returns a pointer to the status.
 func (p *RulePack) GetStatus() *RuleStatus { return &p.Status }

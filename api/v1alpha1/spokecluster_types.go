@@ -284,11 +284,12 @@ type PendingDeletions struct {
 	// +kubebuilder:validation:Minimum=0
 	Suspect int32 `json:"suspect,omitempty"`
 
-	// names lists the AlertRules of the first 50 of these rules, as namespace/name.
+	// names lists the first 50 of these rules: AlertRules as namespace/name, and RulePacks as "RulePack
+	// namespace/name".
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
-	// +kubebuilder:validation:items:MaxLength=317
+	// +kubebuilder:validation:items:MaxLength=326
 	Names []string `json:"names,omitempty"`
 }
 
@@ -352,7 +353,7 @@ type Evaluator struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=317
+	// +kubebuilder:validation:items:MaxLength=326
 	ExcludedFromEnforcement []string `json:"excludedFromEnforcement,omitempty"`
 
 	// namespaces lists the first 64 namespaces from which prometheus-operator reads PrometheusRules (its

@@ -77,8 +77,13 @@ type Filter struct {
 	Groups []string
 }
 
-// maxNames bounds the length of the names of groups in the address of a request, in bytes. Servers accept at least 8 KiB.
-const maxNames = 4 << 10
+const (
+	// maxNames bounds the length of the names of groups in the address of a request, in bytes. Servers accept at least
+	// 8 KiB.
+	maxNames = 4 << 10
+	// maxParts is the number of requests above which all rules are read instead.
+	maxParts = 8
+)
 
 // parts returns the filters of the requests that are needed.
 func (f Filter) parts() []url.Values {
@@ -98,6 +103,9 @@ func (f Filter) parts() []url.Values {
 		}
 		length += size
 		out[len(out)-1].Add("rule_group[]", name)
+	}
+	if len(out) > maxParts {
+		return []url.Values{{}} // all rules
 	}
 	return out
 }

@@ -207,8 +207,8 @@ func PrometheusRule(p *monitoringv1.PrometheusRule) {
 	}
 }
 
-// RulePack makes a RulePack lean. It is a cache.TransformFunc; other objects stay as they are. Few of its texts are found
-// twice.
+// RulePack makes a RulePack lean. It is a cache.TransformFunc; other objects stay as they are. The texts of its rules are
+// not shared, because few of them repeat.
 func RulePack(in any) (any, error) {
 	p, ok := in.(*v1alpha1.RulePack)
 	if ok {

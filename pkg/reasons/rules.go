@@ -59,11 +59,11 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonLimitExceeded, On: []string{accepted, ready, stalled},
 		Message: "metadata.namespace: namespace shop can have at most 1000 rules (chart value tenants.maxRules); this AlertRule waits until others" +
-			" are deleted, and the oldest waiting AlertRule is accepted first",
+			" are deleted; the oldest one that fits is accepted first",
 		Meaning: "The namespace has more rules than the chart value `tenants.maxRules` allows: each AlertRule is one, and a RulePack has" +
-			" as many as there are in its groups. What was accepted before stays accepted. This AlertRule or RulePack is not written to" +
+			" as many as there are in its groups. Objects that were accepted before stay accepted, except a RulePack to which rules were added. This AlertRule or RulePack is not written to" +
 			" spokes. Spokes that have an earlier version of it keep that version.",
-		Remedy: "Delete AlertRules or RulePacks of the namespace that you don't need, or raise `tenants.maxRules`.",
+		Remedy: "Delete AlertRules or RulePacks of the namespace that you don't need, remove rules from a RulePack, or raise `tenants.maxRules`.",
 	},
 	{
 		Name: v1alpha1.ReasonNoClusters, On: []string{ready},

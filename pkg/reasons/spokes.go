@@ -230,7 +230,7 @@ var ofSpokes = []Reason{
 		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows, or more for one" +
 			" namespace of the spoke than the chart value `spokeLimits.namespaceShare` allows. Existing AlertRules stay, and no more are generated.",
 		Remedy: "Find out what creates so many Deployments, and narrow the templates. If one namespace has used up its share, you can raise" +
-			" `spokeLimits.namespaceShare` instead, and otherwise `spec.maxRules`. At most 2,000 alerting rules are supported in one Prometheus.",
+			" `spokeLimits.namespaceShare` instead, and otherwise `spec.maxRules`. At most 2,000 rules of Rulefleet are supported in one Prometheus.",
 	},
 	{
 		Name: v1alpha1.ReasonSuspended, On: []string{ready},
@@ -327,9 +327,9 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonTooManyRules, On: []string{evaluating},
-		Message: "Prometheus monitoring/k8s has more than 1600 alerting rules; at most 2000 are supported. Narrow the templates or" +
+		Message: "Prometheus monitoring/k8s has more than 1600 rules of Rulefleet; at most 2000 are supported. Narrow the templates or" +
 			" placements",
-		Meaning: "Evaluating is True, but a Prometheus has more than 1,600 alerting rules. At most 2,000 are supported in one Prometheus.",
+		Meaning: "Evaluating is True, but a Prometheus has more than 1,600 rules of Rulefleet. At most 2,000 are supported in one Prometheus.",
 		Remedy:  "Narrow templates or placements. A second Prometheus does not help, because Rulefleet does not divide the rules.",
 	},
 	{

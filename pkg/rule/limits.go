@@ -28,8 +28,8 @@ var SeverityPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA
 // overrides.
 const MaxObject = 256 << 10
 
-// Limits of a RulePack: of its rules and, in bytes of JSON, of its PrometheusRule. prometheus-operator accepts no
-// larger one, because it writes each into one ConfigMap (pkg/operator/rules.go, maxConfigMapDataSize).
+// MaxPackRules limits the rules of a RulePack. MaxPack limits its spec and its PrometheusRule, in bytes: prometheus-operator
+// refuses a larger PrometheusRule, because it writes each into one ConfigMap (pkg/operator/rules.go, MaxConfigMapDataSize).
 const (
 	MaxPackRules = 500
 	MaxPack      = 512 << 10

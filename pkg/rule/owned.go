@@ -11,25 +11,25 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// The labels and annotations that a hub sets on the PrometheusRules that it writes. Each of them has the label and the
-// annotation of one kind of sources.
+// The labels and annotations that a hub sets on the PrometheusRules that it writes. A PrometheusRule only has the hash label
+// and the annotation of the kind of its source.
 var (
 	OwnLabels      = []string{v1alpha1.ManagedByLabel, v1alpha1.HubLabel, v1alpha1.AlertRuleHashLabel, v1alpha1.RulePackHashLabel}
 	OwnAnnotations = []string{v1alpha1.AlertRuleAnnotation, v1alpha1.RulePackAnnotation}
 )
 
-// mark is how the PrometheusRules of a kind of sources name their source.
-type mark struct{ kind, hashLabel, annotation string }
+// naming is how the PrometheusRules of a kind of sources name their source.
+type naming struct{ kind, hashLabel, annotation string }
 
-var marks = []mark{
+var namings = []naming{
 	{v1alpha1.AlertRuleKind, v1alpha1.AlertRuleHashLabel, v1alpha1.AlertRuleAnnotation},
 	{v1alpha1.RulePackKind, v1alpha1.RulePackHashLabel, v1alpha1.RulePackAnnotation},
 }
 
-// Marks returns the label and the annotation with which the PrometheusRules of a source name it, each as a map of one
+// NamesOf returns the label and the annotation with which the PrometheusRules of a source name it, each as a map of one
 // entry.
-func Marks(key Key) (labels, annotations map[string]string) {
-	m := marks[slices.IndexFunc(marks, func(m mark) bool { return m.kind == key.Kind })]
+func NamesOf(key Key) (labels, annotations map[string]string) {
+	m := namings[slices.IndexFunc(namings, func(m naming) bool { return m.kind == key.Kind })]
 	return map[string]string{m.hashLabel: Hash(key.Namespace, key.Name)}, map[string]string{m.annotation: key.NamespacedName().String()}
 }
 
@@ -95,7 +95,7 @@ func StandsFor(o metav1.Object, hubID string) (Key, bool) {
 // ParseRuleKey returns the source from which a PrometheusRule was created, according to its
 // annotation. Anyone in the spoke can change the annotation.
 func ParseRuleKey(o metav1.Object) (Key, bool) {
-	for _, m := range marks {
+	for _, m := range namings {
 		// Names in Kubernetes have a maximum length and no slash.
 		namespace, name, _ := strings.Cut(o.GetAnnotations()[m.annotation], "/")
 		if len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(name)) == 0 {

@@ -188,7 +188,11 @@ func TestPatches(t *testing.T) {
 func TestPackOfATenant(t *testing.T) {
 	pack := ruletest.Pack(t, func(p *v1alpha1.RulePack) {
 		p.Namespace = "shop"
-		p.Spec.Groups[0].Rules[0].Labels["namespace"] = "other"
+		for _, label := range []string{"namespace", "cluster", "team"} {
+			p.Spec.Groups[0].Rules[0].Labels[label] = "other"
+		}
+		p.Spec.Groups[1].Labels = map[string]string{"namespace": "other", "cluster": "other", "team": "other"}
+		p.Spec.Groups[1].Interval, p.Spec.Groups[1].QueryOffset = new(monitoringv1.Duration("")), new(monitoringv1.Duration(""))
 	})
 	o := options
 	o.Tenancy = rule.Tenancy{ProtectedLabels: []string{"team"}, EnforceNamespace: true}
@@ -196,10 +200,17 @@ func TestPackOfATenant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if g := got.Spec.Groups[1]; g.Interval != nil || g.QueryOffset != nil {
+		t.Errorf("empty durations are written: %+v", g)
+	}
 	for _, g := range got.Spec.Groups {
 		for _, r := range g.Rules {
 			_, protected := r.Labels["team"]
-			if r.Labels["namespace"] != "shop" || protected != (r.Alert != "") || r.Labels["team"] != "" {
+			cluster, marked := r.Labels["cluster"]
+			if r.Record != "" && (!marked || cluster != "") || r.Alert != "" && cluster != "eu-1" {
+				t.Errorf("%s%s has the labels %v", r.Alert, r.Record, r.Labels)
+			}
+			if r.Labels["namespace"] != "shop" || !protected || r.Labels["team"] != "" {
 				t.Errorf("%s%s has the labels %v", r.Alert, r.Record, r.Labels)
 			}
 			if expr := r.Expr.String(); strings.Contains(expr, "errors") && !strings.Contains(expr, `namespace="shop"`) {

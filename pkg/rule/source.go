@@ -27,7 +27,7 @@ type Source interface {
 	GetRuleNamespace() v1alpha1.NamespaceName
 	// GetWorkloadRef returns the workload that its rules are about, or nil.
 	GetWorkloadRef() *v1alpha1.WorkloadReference
-	// GetStatus returns its status, which may be changed if the source is the caller's own.
+	// GetStatus returns a pointer to the status. It must not be changed in an object from a cache.
 	GetStatus() *v1alpha1.RuleStatus
 }
 
@@ -53,8 +53,8 @@ func RulesIn(s Source) int {
 	return max(n, 1)
 }
 
-// AnOf returns a kind of sources with its article, as messages have it.
-func AnOf(kind string) string {
+// WithArticle returns a kind of sources with its article, for messages.
+func WithArticle(kind string) string {
 	if kind == v1alpha1.AlertRuleKind {
 		return "an " + kind
 	}
@@ -69,7 +69,8 @@ func (k Key) NamespacedName() types.NamespacedName {
 // String returns the key as messages name the object: kind namespace/name.
 func (k Key) String() string { return k.Kind + " " + k.NamespacedName().String() }
 
-// Listed returns the key as indexes have it, and the lists in a SpokeCluster: without the kind of an AlertRule.
+// Listed returns the key as it is in indexes, and in lists in the status of a SpokeCluster. It has no kind if the source
+// is an AlertRule.
 func (k Key) Listed() string {
 	if k.Kind == v1alpha1.AlertRuleKind {
 		return k.NamespacedName().String()

@@ -195,7 +195,7 @@ func alertRulesOf(objects []ownRule) []string {
 }
 
 // maxRuleName bounds the names in annotations, in bytes, and maxFinalizers the finalizers in a message.
-const maxRuleName, maxFinalizers = 317, 100
+const maxRuleName, maxFinalizers = 326, 100
 
 // lastConnectionLocked creates a connection with the kubeconfig in use, or else with the given one.
 func (p *Provider) lastConnectionLocked(name string, data []byte) (*connection, error) {

@@ -41,8 +41,8 @@ var hops = []Hop{Generate, Distribute}
 // what names the objects that a hop deletes, cause says why, and restore says how to keep them.
 var (
 	what    = map[Hop]string{Generate: "AlertRule", Distribute: "PrometheusRule"}
-	cause   = map[Hop]string{Generate: "their Deployments or templates are gone or no longer match", Distribute: "their AlertRules are gone, disabled or no longer placed on the spoke"}
-	restore = map[Hop]string{Generate: "restore the Deployments or templates", Distribute: "restore the AlertRules, or their state and placement"}
+	cause   = map[Hop]string{Generate: "their Deployments or templates are gone or no longer match", Distribute: "their AlertRules or RulePacks are gone, disabled or no longer placed on the spoke"}
+	restore = map[Hop]string{Generate: "restore the Deployments or templates", Distribute: "restore the AlertRules or RulePacks, or their state and placement"}
 )
 
 const (
@@ -350,7 +350,7 @@ func (a *account) show(name string, now time.Time) (*Held, time.Duration) {
 	}
 	if held.Suspects > 0 {
 		parts = append(parts, "The objects from which these rules were created may have been lost, because the hub was restored, or a CustomResourceDefinition or this SpokeCluster was recreated")
-		remedies = []string{"restore or recreate the AlertRules, templates and labels of SpokeClusters"}
+		remedies = []string{"restore or recreate the AlertRules, RulePacks, templates and labels of SpokeClusters"}
 	}
 	if remedy != "" {
 		remedies = append(remedies, remedy)

@@ -125,7 +125,7 @@ func (r *Reconciler) namespaceReady(ctx context.Context, o *observation) (lacks 
 	}
 	message := fmt.Sprintf(missing, key.namespace)
 	if o.req.Namespace == r.Render.AdminNamespace {
-		message += ", or set spec.ruleNamespace of the AlertRule to another namespace"
+		message += ", or set spec.ruleNamespace of the " + o.key().Kind + " to another namespace"
 	}
 	return pending(v1alpha1.ReasonNamespaceMissing, message), false, nil
 }

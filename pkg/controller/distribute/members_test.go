@@ -34,7 +34,7 @@ const formerHub = "former"
 // formers creates in the spoke the object that another hub pushed for the rule.
 func (w *world) formers(change func(*monitoringv1.PrometheusRule)) *monitoringv1.PrometheusRule {
 	w.Helper()
-	_, note := rule.Marks(w.key("down"))
+	_, note := rule.NamesOf(w.key("down"))
 	o := &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: rule.ObjectName(formerHub, w.key("down")), UID: "theirs",
 		Labels:      map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue, v1alpha1.HubLabel: formerHub, "release": "kps"},
@@ -98,7 +98,7 @@ func TestAdopt(t *testing.T) {
 			w.want("create shop")
 		},
 		"not that of another rule": func(w *world) {
-			w.formers(func(o *monitoringv1.PrometheusRule) { _, o.Annotations = rule.Marks(w.key("up")) })
+			w.formers(func(o *monitoringv1.PrometheusRule) { _, o.Annotations = rule.NamesOf(w.key("up")) })
 			w.member(adopt)
 			w.want("create shop")
 		},

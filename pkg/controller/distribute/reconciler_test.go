@@ -581,7 +581,7 @@ func TestReconcile(t *testing.T) {
 			other := alertRule()
 			other.Name, other.UID, other.Spec.State = "other", "other", v1alpha1.Disabled
 			w.put(w.hub, other)
-			_, note := rule.Marks(w.key("other"))
+			_, note := rule.NamesOf(w.key("other"))
 			w.touch(func(o *monitoringv1.PrometheusRule) { maps.Copy(o.Annotations, note) })
 			w.sync()
 			if got := w.enqueued(); !slices.Equal(got, []string{"down in s", "other in s"}) {

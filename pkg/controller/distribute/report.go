@@ -43,7 +43,7 @@ func pending(reason, message string) verdict {
 
 // suspended is the verdict that nothing may be written.
 func suspended(o *observation) verdict {
-	v := pending(v1alpha1.ReasonSuspended, fmt.Sprintf("the %[1]s is suspended: it is not changed in the spoke; to resume, set spec.suspend of the %[1]s to false", o.key().Kind))
+	v := pending(v1alpha1.ReasonSuspended, fmt.Sprintf("the %[1]s is suspended: its PrometheusRule is not changed in the spoke; to resume, set spec.suspend of the %[1]s to false", o.key().Kind))
 	if o.cluster.Suspended {
 		v.message = "SpokeCluster " + o.spoke.Name + " is suspended: nothing is written to the spoke; to resume, set spec.suspend of the SpokeCluster to false"
 	}

@@ -11,23 +11,24 @@ import (
 const (
 	parsingRate  = 3_000
 	parsingBurst = 250_000
-	// maxParsing bounds the cost of texts that are parsed together: those of the largest RulePack, twice. Only a spoke can
-	// have more, in an object that is about to be corrected.
+	// maxParsing is the cost of the largest valid RulePack, as intended and as loaded. Texts that cost more are never
+	// parsed. They can only come from an object that was changed in the spoke, which is about to be corrected.
 	maxParsing = 1_250_000
 )
 
 // mayParse reports whether a spoke's budget allows parsing these texts, and uses it. Texts that cost more than the burst,
 // such as those of a very large RulePack, wait until all of it is there.
 func (s *spokeState) mayParse(texts ...string) bool {
-	now := time.Now()
+	now, left := time.Now(), parsingBurst
 	for _, cost := range []func(string) int{promql.ReadingCost, promql.ParsingCost} {
 		total := 0
 		for _, text := range texts {
 			total += cost(text)
 		}
-		if total > maxParsing || !s.parsing.AllowN(now, min(total, parsingBurst)) {
+		if total > maxParsing || !s.parsing.AllowN(now, min(total, left)) {
 			return false
 		}
+		left -= min(total, left)
 	}
 	return true
 }

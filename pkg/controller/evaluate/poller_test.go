@@ -434,7 +434,7 @@ func TestTooManyRules(t *testing.T) {
 	w.want(v1alpha1.ConditionEvaluating, "True/Evaluating")
 	w.news()
 	fill(1601)
-	w.want(v1alpha1.ConditionEvaluating, "True/TooManyRules: Prometheus monitoring/k has more than 1600 alerting rules; at most 2000 are supported")
+	w.want(v1alpha1.ConditionEvaluating, "True/TooManyRules: Prometheus monitoring/k has more than 1600 rules of Rulefleet; at most 2000 are supported")
 	if _, shown := w.news(); shown != 1 {
 		t.Errorf("%d shown", shown)
 	}

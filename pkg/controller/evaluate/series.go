@@ -317,8 +317,8 @@ func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 	return n
 }
 
-// recorded returns whether a selector is about a series that a recording rule of the same PrometheusRule makes. It exists
-// only as long as others do, on which that rule depends.
+// recorded returns a function that reports whether a recording rule of the same PrometheusRule creates the series of a
+// selector. If they are missing, the series that this rule reads are missing, and those are reported.
 func recorded(contents []evaluation.Content) func(selector string) bool {
 	names := map[string]bool{}
 	for i := range contents {

@@ -184,7 +184,7 @@ func (s *spokeState) evaluating(c *rule.Cluster) (f spoke.Finding, known bool) {
 		return f, true
 	case len(crowds) > 0:
 		return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTooManyRules, Message: fmt.Sprintf(
-			"%s more than %d alerting rules; at most %d are supported. Narrow the templates or placements", together(crowds, "has", "have"), crowding, supported)}, true
+			"%s more than %d rules of Rulefleet; at most %d are supported. Narrow the templates or placements", together(crowds, "has", "have"), crowding, supported)}, true
 	}
 	f = spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonEvaluating, Message: together(names, "answers", "answer") + " queries"}
 	if len(slow) > 0 {

@@ -56,7 +56,8 @@ type evaluatorState struct {
 	failures int
 	// strangers is since when only others answer at its Service.
 	strangers time.Time
-	// loaded is the number of its alerting rules: only this hub's, if it can filter them.
+	// loaded is the number of its rules: alerts of AlertRules and all rules of RulePacks, or all alerting rules if it can't
+	// filter them.
 	loaded int
 	rules  map[types.UID]*ruleState
 	// packGroups are the groups of RulePacks that it had loaded. One that is not in them any more is still asked for, to see
@@ -137,8 +138,9 @@ type answer struct {
 	rules    map[types.UID][]*evaluator.Rule
 	compared map[types.UID]comparison
 	loaded   int
-	// packGroups are the groups of RulePacks that are loaded.
+	// packGroups are the groups of RulePacks that are loaded. noPacks means that the request for them failed.
 	packGroups []string
+	noPacks    bool
 	// mixed means that another evaluator answered a part, so that a missing rule says nothing.
 	mixed bool
 }
@@ -161,17 +163,23 @@ func (s *spokeState) ask(ctx context.Context, t *task, e *rule.Evaluator, c *eva
 	}
 	in := &intake{t: t, e: e, kept: kept, rules: map[types.UID][]*evaluator.Rule{}, groups: map[string]bool{}}
 	_, err := c.Rules(ctx, evaluator.Filter{Match: match}, func(r *evaluator.Rule) { in.take(r, false) })
+	alerts, noPacks, shared := in.own, false, t.sharing(e) != ""
 	if groups := s.groupsOf(t, e); err == nil && len(groups) > 0 {
 		// Recording rules don't have the label by which the others are selected.
-		_, err = c.Rules(ctx, evaluator.Filter{Groups: groups}, func(r *evaluator.Rule) { in.take(r, true) })
+		_, failed := c.Rules(ctx, evaluator.Filter{Groups: groups}, func(r *evaluator.Rule) { in.take(r, true) })
+		noPacks = failed != nil
+		// The Service may lead each request to another evaluator.
+		shared = shared && (alerts == 0 && len(t.groups) > 0 || in.own == alerts && len(t.packGroups) > 0 && !noPacks)
+	} else {
+		shared = false
 	}
 	if err == nil && in.held > maxAnswer {
 		err = evaluator.NewTooMuch("Rulefleet's own rules in the answer", int64(in.held), maxAnswer, "bytes", "check that the Service or the address leads to a Prometheus")
 	}
-	if err == nil && in.own == 0 {
+	if err == nil && (in.own == 0 || shared) {
 		err = t.strangers(e, in.others)
 	}
-	return answer{err: err, rules: in.rules, loaded: in.loaded, packGroups: slices.Sorted(maps.Keys(in.groups)), mixed: in.others > 0}
+	return answer{err: err, rules: in.rules, loaded: in.loaded, packGroups: slices.Sorted(maps.Keys(in.groups)), mixed: in.others > 0, noPacks: noPacks}
 }
 
 // groupsOf returns the groups of RulePacks to ask an evaluator for.
@@ -222,7 +230,7 @@ func (in *intake) take(r *evaluator.Rule, packs bool) {
 	if o == nil {
 		return
 	}
-	if packs {
+	if packs && len(r.Group) <= maxGroupName && len(in.groups) < maxGroups {
 		in.groups[r.Group] = true
 	}
 	if in.held += r.Size(); in.held > maxAnswer {
@@ -237,6 +245,10 @@ func (in *intake) take(r *evaluator.Rule, packs bool) {
 	}
 	in.rules[o.UID] = append(all, r)
 }
+
+// maxGroupName and maxGroups bound the groups of RulePacks that are remembered: the length of a name, in bytes, and their
+// number.
+const maxGroupName, maxGroups = 253, 2000
 
 // isPack reports whether a PrometheusRule is that of a RulePack.
 func isPack(o *monitoringv1.PrometheusRule) bool {
@@ -272,7 +284,10 @@ func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.
 		s.shown = true
 	}
 	es.outcome, es.message, es.fault, es.gist, es.failures, es.loaded = evaluation.Evaluates, "", nil, "", 0, a.loaded
-	es.strangers, es.packGroups = time.Time{}, a.packGroups
+	es.strangers = time.Time{}
+	if !a.noPacks && !a.mixed {
+		es.packGroups = a.packGroups
+	}
 	return s.keepRules(t, es, a, p.Interval)
 }
 
@@ -282,7 +297,7 @@ func (s *spokeState) keepRules(t *task, es *evaluatorState, a answer, interval t
 	contradicts, doubts := false, false
 	for uid, o := range t.objects {
 		was := es.rules[uid]
-		if a.compared[uid].postponed || a.mixed && a.rules[uid] == nil {
+		if a.compared[uid].postponed || a.mixed && a.rules[uid] == nil || a.noPacks && isPack(o) {
 			if was == nil || was.generation != o.Generation {
 				es.rules[uid] = unasked(o)
 			}
@@ -506,14 +521,13 @@ func failures(loaded []*evaluator.Rule) (n int, message string) {
 			first = cmp.Or(first, r)
 		}
 	}
-	if n == 0 || len(loaded) == 1 {
-		if first != nil {
-			message = first.LastError
-		}
-		return n, message
+	switch {
+	case n == 0:
+		return 0, ""
+	case len(loaded) == 1:
+		return 1, first.LastError
 	}
-	r := first
-	return n, fmt.Sprintf("%d of %d rules fail; the first is %s of group %s: %s", n, len(loaded), clip.Marked(r.Name, maxNamed), clip.Marked(r.Group, maxNamed), r.LastError)
+	return n, fmt.Sprintf("%d of %d rules fail; the first is %s of group %s: %s", n, len(loaded), clip.Marked(first.Name, maxNamed), clip.Marked(first.Group, maxNamed), first.LastError)
 }
 
 // maxNamed bounds the names of a rule and a group in a message, in bytes.
@@ -525,7 +539,7 @@ func mismatch(o *monitoringv1.PrometheusRule, e *rule.Evaluator, all []*evaluato
 	loaded := make([]evaluation.Loaded, 0, len(all))
 	for _, r := range all {
 		loaded = append(loaded, evaluation.Loaded{
-			Group: r.Group, Recording: r.Recording, Name: r.Name, Query: r.Query, For: r.For, KeepFiringFor: r.KeepFiringFor,
+			Group: r.Group, Interval: r.Interval, Recording: r.Recording, Name: r.Name, Query: r.Query, For: r.For, KeepFiringFor: r.KeepFiringFor,
 			Labels: r.Labels, Annotations: r.Annotations,
 		})
 	}
@@ -541,7 +555,8 @@ func rawHash(rules []*evaluator.Rule, confined string) uint64 {
 	write := func(text string) { _, _ = h.WriteString(strconv.Itoa(len(text)) + ":" + text) }
 	write(confined)
 	for _, r := range rules {
-		write(r.Group)
+		write(r.Group + r.Interval.String())
+		write(strconv.FormatBool(r.Recording))
 		write(r.Name)
 		write(r.Query)
 		write(r.For.String() + r.KeepFiringFor.String())

@@ -19,9 +19,10 @@ import (
 
 // Places limits the rules of each tenant, which is a namespace of the hub outside of the operator's own. A source without
 // a place waits: it is not accepted, and what spokes have of it stays. A source keeps its place until it is deleted. A
-// RulePack takes as many places as it has rules, and one that has grown beyond the limit is not accepted either. This
-// is recorded in the condition Accepted, so a restart makes no difference. Free places are for the oldest of the sources
-// that wait and for which there are enough. nil has no limit. Use NewPlaces to create one.
+// RulePack takes as many places as it has rules. If rules are added to it for which there is no room, the new version
+// waits. Free places are for the oldest of the sources that wait and fit. The condition Accepted records who has a place,
+// so a restart makes no difference, except for a RulePack whose new version waits: it then has none. nil has no limit.
+// Use NewPlaces to create one.
 type Places struct {
 	reader client.Reader
 	limit  int
@@ -33,7 +34,8 @@ type Places struct {
 
 // space is a namespace.
 type space struct {
-	// held are the sources with a place, and the number of their rules.
+	// held are the sources with a place, and the number of their rules. waiting are those that wait, which can be a new
+	// version of a RulePack that has a place.
 	held    map[rule.Key]int
 	waiting map[rule.Key]waiter
 }
@@ -62,24 +64,29 @@ func (p *Places) Waits(ctx context.Context, source rule.Source) (*rule.Invalid, 
 		return nil, err
 	}
 	key, rules := rule.KeyOf(source), rule.RulesIn(source)
-	waits := "this %s waits until others are deleted, and the oldest waiting one is accepted first"
-	if _, held := s.held[key]; held {
-		if p.resize(s, key, rules) {
-			return nil, nil
-		}
-		waits = "this %s has more rules than before; remove some, or delete others"
-	} else if _, waits := s.waiting[key]; !waits && (had(source) || s.used()+rules <= p.limit) {
-		// One without an event may be gone by now, so it gets no place here.
+	has, held := s.held[key]
+	_, waits := s.waiting[key]
+	switch {
+	case held && rules <= has:
 		return nil, nil
+	case !waits && (!held && had(source) || p.fits(s, key, rules)):
+		return nil, nil // one without an event may be gone by now, so it gets no place here
+	}
+	advice := "this %s waits until others are deleted; the oldest one that fits is accepted first"
+	switch {
+	case rules > p.limit:
+		advice = "this %s has more; remove rules from it, or ask an administrator of the hub to raise the limit"
+	case held:
+		advice = "this %s has too many since it was changed; remove rules from it, or delete others"
 	}
 	return &rule.Invalid{
 		Reason: v1alpha1.ReasonLimitExceeded, Field: "metadata.namespace",
-		Message: fmt.Sprintf("namespace %s can have at most %d rules (chart value tenants.maxRules); "+waits, source.GetNamespace(), p.limit, source.SourceKind()),
+		Message: fmt.Sprintf("namespace %s can have at most %d rules (chart value tenants.maxRules); "+advice, source.GetNamespace(), p.limit, source.SourceKind()),
 	}, nil
 }
 
-// Saw gives a new source a place if there is one, and returns the waiting ones that get a place because a source now has
-// fewer rules. It must be called for each source in the order of their creation, and for each change.
+// Saw gives a source a place if there is one, and returns the others that get one because this one now has fewer rules. It
+// must be called for each source in the order of their creation, and for each change.
 func (p *Places) Saw(ctx context.Context, source rule.Source) (next []rule.Key, err error) {
 	if !p.limits(source.GetNamespace()) {
 		return nil, nil
@@ -90,15 +97,9 @@ func (p *Places) Saw(ctx context.Context, source rule.Source) (next []rule.Key, 
 	if err != nil {
 		return nil, err
 	}
-	key := rule.KeyOf(source)
-	if was, held := s.held[key]; held {
-		if p.resize(s, key, rule.RulesIn(source)) && s.held[key] < was {
-			next = p.admit(s)
-		}
-		return next, nil
-	}
 	p.assign(s, source)
-	return nil, nil
+	key := rule.KeyOf(source)
+	return slices.DeleteFunc(p.admit(s), func(k rule.Key) bool { return k == key }), nil
 }
 
 // Gone frees the place of a source that was deleted, and returns those that get it.
@@ -126,10 +127,8 @@ func (p *Places) admit(s *space) (next []rule.Key) {
 	keys := slices.SortedFunc(maps.Keys(s.waiting), func(a, b rule.Key) int {
 		return older(s.waiting[a].created, a, s.waiting[b].created, b)
 	})
-	used := s.used()
 	for _, key := range keys {
-		if n := s.waiting[key].rules; used+n <= p.limit {
-			used += n
+		if n := s.waiting[key].rules; p.fits(s, key, n) {
 			s.held[key] = n
 			delete(s.waiting, key)
 			next = append(next, key)
@@ -138,14 +137,9 @@ func (p *Places) admit(s *space) (next []rule.Key) {
 	return next
 }
 
-// resize records the number of rules of a source that has a place. It returns false if there are too many now.
-func (p *Places) resize(s *space, key rule.Key, rules int) bool {
-	was := s.held[key]
-	if rules > was && s.used()-was+rules > p.limit {
-		return false
-	}
-	s.held[key] = rules
-	return true
+// fits reports whether there is room for a source with a number of rules. A version of it that has a place is replaced.
+func (p *Places) fits(s *space, key rule.Key, rules int) bool {
+	return s.used()-s.held[key]+rules <= p.limit
 }
 
 // used returns the number of rules of the sources with a place.
@@ -185,13 +179,14 @@ func (p *Places) of(ctx context.Context, namespace string) (*space, error) {
 	return s, nil
 }
 
+// assign gives a source a place, or lets it wait.
 func (p *Places) assign(s *space, source rule.Source) {
 	key, rules := rule.KeyOf(source), rule.RulesIn(source)
-	if _, held := s.held[key]; held {
-		return
-	}
-	if _, waits := s.waiting[key]; !waits && (had(source) || s.used()+rules <= p.limit) {
+	has, held := s.held[key]
+	_, waits := s.waiting[key]
+	if (held && rules <= has) || (!held && !waits && had(source)) || p.fits(s, key, rules) && !waits {
 		s.held[key] = rules
+		delete(s.waiting, key)
 		return
 	}
 	s.waiting[key] = waiter{source.GetCreationTimestamp(), rules}

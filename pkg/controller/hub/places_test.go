@@ -2,6 +2,7 @@ package hub
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -236,9 +237,21 @@ func TestPlacesOfPacks(t *testing.T) {
 	waits("a", 3, false)
 	saw("a", 1, key("b"))
 	waits("b", 2, false)
-	waits("a", 2, true)
-	if next := p.Gone(key("c")); next != nil {
+	saw("a", 3) // it has two rules too many
+	waits("a", 3, true)
+	waits("a", 1, false)
+	saw("d", 7)
+	waits("d", 7, true)
+	if bad, err := p.Waits(t.Context(), packOf("d", 7)); err != nil || !strings.Contains(bad.Message, "this RulePack has more; remove rules") {
+		t.Errorf("%v, %v", bad, err)
+	}
+	if next := p.Gone(key("b")); !slices.Equal(next, []rule.Key{key("a")}) {
 		t.Errorf("next are %v", next)
 	}
-	waits("a", 2, false)
+	waits("a", 3, false)
+	if next := p.Gone(rule.AlertRuleKey("shop", "rule")); next != nil {
+		t.Errorf("next are %v", next)
+	}
+	saw("d", 1) // now it fits
+	waits("d", 1, false)
 }

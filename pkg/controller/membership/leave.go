@@ -218,7 +218,7 @@ func (r *Reconciler) farewell(sc *v1alpha1.SpokeCluster, d spoke.Departure) {
 	}
 	note := what + ": " + spoke.Clip(d.Why, spoke.MaxNote/3)
 	if len(d.Left) > 0 {
-		note += ". AlertRules: " + strings.Join(d.Left, ", ")
+		note += ". Rules: " + strings.Join(d.Left, ", ")
 	}
 	r.Recorder.Eventf(sc, nil, kind, "LeftBehind", "Leave", "%s", spoke.Clip(note, spoke.MaxNote-len(command))+command)
 }

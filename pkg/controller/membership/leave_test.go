@@ -39,25 +39,25 @@ func TestLeaving(t *testing.T) {
 		"stuck": {
 			departure: spoke.Departure{Left: []string{"shop/a"}, Why: "the spoke rejects the credential (401)"}, identity: "uid",
 			ready: "removing its rules from the spoke until 2026-01-02T03:04:05Z at the latest. The removal is stuck: the spoke rejects the credential (401)",
-			left: "Warning LeftBehind PrometheusRules of this hub may be left in the spoke: the spoke rejects the credential (401). AlertRules: shop/a." +
+			left: "Warning LeftBehind PrometheusRules of this hub may be left in the spoke: the spoke rejects the credential (401). Rules: shop/a." +
 				" To remove all PrometheusRules of this hub, run in the cluster whose namespace kube-system has UID uid: kubectl delete prometheusrules -A -l rulefleet.io/hub=",
 		},
 		"left, of a cluster that is not known": {
 			departure: spoke.Departure{Known: true, Left: []string{"shop/a"}, Why: "EOF"},
 			ready:     "removing 1 rule from the spoke", pending: 1,
-			left: "Warning LeftBehind 1 PrometheusRule was left in the spoke: EOF. AlertRules: shop/a. To remove all PrometheusRules of this hub, run in the cluster of this spoke, not on the hub: kubectl",
+			left: "Warning LeftBehind 1 PrometheusRule was left in the spoke: EOF. Rules: shop/a. To remove all PrometheusRules of this hub, run in the cluster of this spoke, not on the hub: kubectl",
 			kept: true,
 		},
 		"orphaned": {
 			departure: spoke.Departure{Known: true, Stays: true, Meant: true, Left: []string{"shop/a"}, Why: "spec.deletionPolicy of the SpokeCluster is Orphan"}, identity: "uid",
 			ready: "its rules stay in the spoke: spec.deletionPolicy of the SpokeCluster is Orphan",
-			left:  "Normal LeftBehind 1 PrometheusRule was left in the spoke: spec.deletionPolicy of the SpokeCluster is Orphan. AlertRules: shop/a",
+			left:  "Normal LeftBehind 1 PrometheusRule was left in the spoke: spec.deletionPolicy of the SpokeCluster is Orphan. Rules: shop/a",
 			whole: true,
 		},
 		"no kubeconfig": {
 			departure: spoke.Departure{Stays: true, Left: []string{"shop/a"}, Why: "the spoke has no kubeconfig"}, identity: "uid",
 			ready: "its rules stay in the spoke: the spoke has no kubeconfig",
-			left:  "Warning LeftBehind PrometheusRules of this hub may be left in the spoke: the spoke has no kubeconfig. AlertRules: shop/a. To remove",
+			left:  "Warning LeftBehind PrometheusRules of this hub may be left in the spoke: the spoke has no kubeconfig. Rules: shop/a. To remove",
 		},
 		"kept by another": {
 			departure: spoke.Departure{Stays: true, Kept: true, Why: "SpokeCluster eu-2 is the same cluster and manages them"}, identity: "uid",

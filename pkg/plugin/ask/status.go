@@ -107,7 +107,12 @@ func (q *question) rules(ctx context.Context, c client.Client, ofAll bool, opts 
 		out = append(out, &alerts.Items[i])
 	}
 	var packs v1alpha1.RulePackList
-	if err := q.sources(ctx, c, ofAll, &packs, opts); err != nil && !apimeta.IsNoMatchError(err) { // an older hub has none
+	err = q.sources(ctx, c, ofAll, &packs, opts)
+	switch {
+	case apimeta.IsNoMatchError(err): // an older hub has none
+	case apierrors.IsForbidden(err):
+		q.Say("RulePacks are not included, because you have no permission to list them.")
+	case err != nil:
 		return nil, err
 	}
 	for i := range packs.Items {

@@ -252,7 +252,7 @@ func newer(a, b string) bool {
 }
 
 // names of the CustomResourceDefinitions.
-var crdNames = []string{"alertrules.rulefleet.io", "alertruletemplates.rulefleet.io", "spokeclusters.rulefleet.io"}
+var crdNames = []string{"alertrules.rulefleet.io", "alertruletemplates.rulefleet.io", "rulepacks.rulefleet.io", "spokeclusters.rulefleet.io"}
 
 // missingRelease says that a release does not exist, and which one has the CustomResourceDefinitions.
 func missingRelease(ctx context.Context, hub client.Client, t target, next string) error {

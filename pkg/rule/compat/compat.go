@@ -154,6 +154,13 @@ func CheckGroup(g *monitoringv1.RuleGroup, path string, c rule.Cluster) *rule.In
 				return unsupported(path+"."+d.field, fmt.Sprintf("%s %s%s does not support the field; %s or later is required", name, own, ofSpoke, least))
 			}
 		}
+		texts := make(map[string]v1alpha1.LabelText, len(g.Labels))
+		for key, text := range g.Labels {
+			texts[key] = v1alpha1.LabelText(text)
+		}
+		if bad := Check(e, path, v1alpha1.AlertSpec{Labels: texts}, ofSpoke); bad != nil {
+			return bad
+		}
 	}
 	return nil
 }

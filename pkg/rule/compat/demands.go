@@ -8,14 +8,30 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
+	"k8s.io/utils/lru"
 
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/gotemplate"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
+// known are the demands of expressions, by a digest of the expression: rules are rendered for each spoke, and each time
+// that something changes there.
+var known = lru.New(1 << 13)
+
 // exprDemands returns the demands of an expression on Prometheus, by position. It returns none for an
 // expression that does not parse, which is reported elsewhere.
 func exprDemands(expr string) []demand {
+	id := rule.Hash(expr)
+	if found, ok := known.Get(id); ok {
+		return found.([]demand)
+	}
+	out := findDemands(expr)
+	known.Add(id, out)
+	return out
+}
+
+func findDemands(expr string) []demand {
 	tree, f := promql.Parse(expr, promql.Any)
 	if f != nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -19,10 +20,10 @@ func Digest(p *monitoringv1.PrometheusRule) string {
 		Annotations []string
 	}{Spec: p.Spec}
 	for _, key := range rule.OwnLabels {
-		content.Labels = append(content.Labels, p.Labels[key])
+		content.Labels = appendOwn(content.Labels, p.Labels, key)
 	}
 	for _, key := range rule.OwnAnnotations {
-		content.Annotations = append(content.Annotations, p.Annotations[key])
+		content.Annotations = appendOwn(content.Annotations, p.Annotations, key)
 	}
 	for _, key := range rule.ExtraLabels(p) {
 		content.Labels = append(content.Labels, key, p.Labels[key])
@@ -33,6 +34,16 @@ func Digest(p *monitoringv1.PrometheusRule) string {
 		panic(fmt.Sprintf("rule: digest of a PrometheusRule: %v", err))
 	}
 	return rule.Hash(string(data))
+}
+
+// appendOwn appends the value of a key. Those of RulePacks are left out if they are not set: digests of AlertRules, which
+// are in statuses, do not depend on them.
+func appendOwn(to []string, from map[string]string, key string) []string {
+	value, set := from[key]
+	if !set && (key == v1alpha1.RulePackHashLabel || key == v1alpha1.RulePackAnnotation) {
+		return to
+	}
+	return append(to, value)
 }
 
 // AnswerDigest identifies the object that was sent to a spoke and the object that the spoke made of

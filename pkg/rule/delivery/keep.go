@@ -31,7 +31,7 @@ func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c rule.Cluster, 
 // KeepMark keeps the cluster label of alerts while the choice of the evaluator with that external
 // label is open. With another value, it would be another alert.
 func KeepMark(desired, existing *monitoringv1.PrometheusRule, c rule.Cluster, o Options) {
-	if mark := evaluation.MarkOf(existing, o.ClusterLabel); mark != "" && o.ClusterLabel != "" && evaluation.Undecided(&c) && rule.Owned(existing, o.HubID) {
+	if mark, _ := evaluation.MarkOf(existing, o.ClusterLabel); mark != "" && o.ClusterLabel != "" && evaluation.Undecided(&c) && rule.Owned(existing, o.HubID) {
 		for i := range desired.Spec.Groups {
 			for j := range desired.Spec.Groups[i].Rules {
 				if r := &desired.Spec.Groups[i].Rules[j]; r.Alert != "" {

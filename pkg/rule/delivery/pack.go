@@ -3,6 +3,7 @@ package delivery
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"strings"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/clip"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/compat"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
@@ -31,10 +33,16 @@ func packGroups(p *v1alpha1.RulePack, c rule.Cluster, o Options) ([]monitoringv1
 		if bad := compat.CheckGroup(group, path, c); bad != nil {
 			return nil, bad
 		}
+		if ptr.Deref(group.Interval, "") == "" { // otherwise the file is not valid
+			group.Interval = nil
+		}
+		if ptr.Deref(group.QueryOffset, "") == "" {
+			group.QueryOffset = nil
+		}
 		rules := group.Rules
 		group.Rules = nil
 		for j := range rules {
-			r, bad := packRule(p, &rules[j], group.Name, patches, c, o)
+			r, bad := packRule(p, &rules[j], group, patches, c, o)
 			if bad != nil {
 				return nil, InRule(bad, fmt.Sprintf("%s.rules[%d]", path, j), &rules[j], group.Name)
 			}
@@ -50,11 +58,11 @@ func packGroups(p *v1alpha1.RulePack, c rule.Cluster, o Options) ([]monitoringv1
 }
 
 // packRule returns a rule of a RulePack for one spoke, or nil if a patch disables it there.
-func packRule(p *v1alpha1.RulePack, r *monitoringv1.Rule, group string, patches []int, c rule.Cluster, o Options) (*monitoringv1.Rule, *rule.Invalid) {
+func packRule(p *v1alpha1.RulePack, r *monitoringv1.Rule, group *monitoringv1.RuleGroup, patches []int, c rule.Cluster, o Options) (*monitoringv1.Rule, *rule.Invalid) {
 	m := merged{alert: *AlertOf(r), origin: map[string]string{}}
 	for _, i := range patches {
 		patch := &p.Spec.Patches[i]
-		if !Patches(patch, group, r) {
+		if !Patches(patch, group.Name, r) {
 			continue
 		}
 		path := fmt.Sprintf("spec.patches[%d]", i)
@@ -88,10 +96,24 @@ func packRule(p *v1alpha1.RulePack, r *monitoringv1.Rule, group string, patches 
 		out.Labels = rule.WithKeys(out.Labels, map[string]string{rule.SeverityLabel: string(m.alert.Severity)}, []string{rule.SeverityLabel})
 	}
 	if p.Namespace != o.AdminNamespace {
-		// A series of another namespace can't be forged.
-		out.Labels = rule.WithKeys(out.Labels, map[string]string{rule.NamespaceLabel: TargetNamespace(p, c, o)}, []string{rule.NamespaceLabel})
+		out.Labels = confined(out.Labels, group.Labels, TargetNamespace(p, c, o), o)
 	}
 	return out, nil
+}
+
+// confined returns the labels of a recording rule outside of the admin namespace, so that it can't forge a series of another
+// namespace or spoke, or set a protected label.
+func confined(labels, ofGroup map[string]string, namespace string, o Options) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, labels)
+	for _, name := range append([]string{o.ClusterLabel}, o.Tenancy.ProtectedLabels...) {
+		_, own := labels[name]
+		if _, set := ofGroup[name]; own || set {
+			out[name] = "" // no label
+		}
+	}
+	out[rule.NamespaceLabel] = namespace
+	return out
 }
 
 // Patches reports whether a patch is about a rule in a group, as they are in the RulePack.
@@ -134,23 +156,17 @@ func texts(in map[string]string) map[string]v1alpha1.LabelText {
 	return out
 }
 
-// fieldsOfRules are the fields of an alert of an AlertRule that have another name in a RulePack.
-var fieldsOfRules = map[string]string{"spec.keepFiringFor": ".keep_firing_for", "spec.interval": ".interval"}
-
 // InRule returns an error in a rule of a RulePack, given as an error in an AlertRule: with the path of the rule, and its
 // name and that of its group. An error in a patch keeps its path.
 func InRule(bad *rule.Invalid, path string, r *monitoringv1.Rule, group string) *rule.Invalid {
 	out := *bad
-	if field, other := fieldsOfRules[bad.Field]; other {
-		out.Field = path + field
-	} else if rest, own := cutSpec(bad.Field); own {
-		out.Field = path + rest
+	switch {
+	case strings.HasPrefix(bad.Field, "spec.patches["):
+	case bad.Field == "spec.keepFiringFor":
+		out.Field = path + ".keep_firing_for"
+	default:
+		out.Field = path + strings.TrimPrefix(bad.Field, "spec")
 	}
-	out.Message = rule.NewInvalid("", "rule %s of group %s: %s", cmp.Or(r.Alert, r.Record, "without a name"), group, bad.Message).Message
+	out.Message = clip.Marked(fmt.Sprintf("rule %s of group %s: %s", cmp.Or(r.Alert, r.Record, "without a name"), clip.Excerpt(group), bad.Message), rule.MaxMessage)
 	return &out
-}
-
-// cutSpec cuts spec from the path of a field of an alert. It returns false for the path of a field of a patch.
-func cutSpec(field string) (rest string, own bool) {
-	return strings.TrimPrefix(field, "spec"), !strings.HasPrefix(field, "spec.patches[")
 }

@@ -141,7 +141,7 @@ func groupOf(r *v1alpha1.AlertRule, c rule.Cluster, o Options) ([]monitoringv1.R
 // objectLabels returns the labels of the PrometheusRule itself: those of the hub, spec.ruleLabels of
 // the SpokeCluster, and those that the spoke's evaluators need in addition.
 func objectLabels(s rule.Source, c rule.Cluster, o Options) map[string]string {
-	own, _ := rule.Marks(rule.KeyOf(s))
+	own, _ := rule.NamesOf(rule.KeyOf(s))
 	own[v1alpha1.ManagedByLabel], own[v1alpha1.HubLabel] = v1alpha1.ManagedByValue, o.HubID
 	out := rule.WithKeys(maps.Clone(c.RuleLabels), own, rule.OwnLabels)
 	needed, _ := evaluation.DemandedLabels(&c, evaluation.WithOwn(out))
@@ -151,7 +151,7 @@ func objectLabels(s rule.Source, c rule.Cluster, o Options) map[string]string {
 
 // objectAnnotations returns the annotations of the PrometheusRule itself, which has these labels.
 func objectAnnotations(s rule.Source, labels map[string]string) map[string]string {
-	_, out := rule.Marks(rule.KeyOf(s))
+	_, out := rule.NamesOf(rule.KeyOf(s))
 	rule.NoteExtra(out, labels)
 	return out
 }

@@ -136,7 +136,8 @@ func (in *Choice) isFor(o *monitoringv1.PrometheusRule, e *rule.Evaluator) bool 
 	needed, _ := demandedLabels(&alone, WithOwn(want))
 	maps.Copy(want, needed)
 	extra := rule.WithKeys(nil, o.Labels, slices.Concat(rule.ExtraLabels(o), rule.OwnLabels))
-	return maps.Equal(want, extra) && (in.ClusterLabel == "" || MarkOf(o, in.ClusterLabel) == gotemplate.Literal(LabelValue(&alone)))
+	mark, marked := MarkOf(o, in.ClusterLabel)
+	return maps.Equal(want, extra) && (in.ClusterLabel == "" || !marked || mark == gotemplate.Literal(LabelValue(&alone)))
 }
 
 // goneOf returns the evaluators of a record that have disappeared, and marks those that have been
@@ -187,20 +188,18 @@ func SameChoice(a, b []v1alpha1.Evaluator) bool {
 	return within(a, b) && within(b, a)
 }
 
-// MarkOf returns the value of a label of the alerts in a PrometheusRule, or "" if they differ.
-func MarkOf(o *monitoringv1.PrometheusRule, label string) string {
-	value, first := "", true
-	for i := range o.Spec.Groups {
-		for j := range o.Spec.Groups[i].Rules {
-			r := &o.Spec.Groups[i].Rules[j]
-			switch {
-			case r.Alert == "":
-			case first:
-				value, first = r.Labels[label], false
-			case r.Labels[label] != value:
-				return ""
-			}
+// MarkOf returns the value that a label has in most alerts of a PrometheusRule, because somebody in the spoke may have
+// changed some of them. marked is false if it has no alerts.
+func MarkOf(o *monitoringv1.PrometheusRule, label string) (value string, marked bool) {
+	counts, most := map[string]int{}, 0
+	for _, c := range Contents(o) {
+		if c.Rule.Alert == "" {
+			continue
+		}
+		is := c.Rule.Labels[label]
+		if counts[is]++; counts[is] > most {
+			value, most = is, counts[is]
 		}
 	}
-	return value
+	return value, most > 0
 }

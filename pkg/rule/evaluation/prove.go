@@ -49,8 +49,8 @@ type State struct {
 	// Unsure is true if the rule is Absent or Waiting according to the first polls since the operator
 	// started. If it was evaluated before, too few polls agree to report it.
 	Unsure bool
-	// Message is the error of the evaluation if it is Failed and, if it is Absent, the first difference from the version
-	// that is loaded, or "".
+	// Message is the error if the outcome is Failed. If it is Absent, it names the first rule that differs from the loaded
+	// version, or is "".
 	Message string
 	// Firing and Pending are the last known numbers of its alerts, if Seen is true.
 	Firing, Pending int32
@@ -155,7 +155,7 @@ func conclude(e *rule.Evaluator, is State, accepted bool) (phase v1alpha1.Phase,
 		if is.Outcome == Absent && is.Late {
 			differs := ""
 			if is.Message != "" {
-				differs = " (the first difference is " + is.Message + ")"
+				differs = " (first difference: " + is.Message + ")"
 			}
 			return v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, fmt.Sprintf(
 				"%s selects the rule, but has not loaded its current version for more than %d minutes%s; see the events of the PrometheusRule, and the logs of prometheus-operator and of that %s's config-reloader; one invalid rule of any owner makes the reload of all rules fail",
@@ -211,6 +211,7 @@ const maxRefusal = 256
 type Loaded struct {
 	// Group is the name of its group. Recording is false for an alert.
 	Group     string
+	Interval  time.Duration // of the group
 	Recording bool
 
 	Name, Query        string
@@ -285,24 +286,29 @@ func Exprs(o *monitoringv1.PrometheusRule) []string {
 	return out
 }
 
-// Mismatch returns how what an evaluator has loaded of a PrometheusRule of this hub, sorted by group, differs from its
-// content: the first rule that is missing, or not as it should be. It returns "" if it does not differ.
+// Mismatch compares what an evaluator has loaded, sorted by group, with a PrometheusRule of this hub. It returns the first
+// difference, or "".
 func Mismatch(o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded []Loaded) string {
 	all, confined := Contents(o), Confined(e, o)
 	for i := range all {
 		if i < len(loaded) {
 			is := loaded[i]
 			is.Labels = given(e, &all[i], is.Labels)
-			if is.Group == all[i].Group.Name && loadedDigest(&is, confined) == contentDigest(&all[i], confined) {
+			if is.Group == all[i].Group.Name && sameInterval(&all[i], is.Interval) && loadedDigest(&is, confined) == contentDigest(&all[i], confined) {
 				continue
 			}
 		}
 		return fmt.Sprintf("rule %s of group %s", clip.Marked(all[i].Rule.Alert+all[i].Rule.Record, maxRefusal), clip.Marked(all[i].Group.Name, maxRefusal))
 	}
 	if len(all) < len(loaded) {
-		return "a rule that is not in it"
+		return "an additional rule"
 	}
 	return ""
+}
+
+// sameInterval reports whether the interval of a group is that with which it is loaded, if both are known.
+func sameInterval(c *Content, loaded time.Duration) bool {
+	return c.Group.Interval == nil || loaded == 0 || parsedDuration(string(*c.Group.Interval)) == loaded
 }
 
 // Confined returns the label that an evaluator sets on every alert of a PrometheusRule, and with which

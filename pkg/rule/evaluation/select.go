@@ -132,9 +132,9 @@ func skips(e *rule.Evaluator, o *monitoringv1.PrometheusRule, ns Namespace, c ru
 func skipsNamespace(e *rule.Evaluator, ns Namespace) string {
 	switch {
 	case len(e.Namespaces) > 0 && !slices.Contains(e.Namespaces, ns.Name):
-		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --namespaces=%s; add the namespace to that flag or, for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to a namespace in that list", ns.Name, strings.Join(e.Namespaces, ","))
+		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --namespaces=%s; add the namespace to that flag or, for an AlertRule or RulePack in Rulefleet's own namespace, set spec.ruleNamespace to a namespace in that list", ns.Name, strings.Join(e.Namespaces, ","))
 	case slices.Contains(e.DeniedNamespaces, ns.Name):
-		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --deny-namespaces=%s; remove the namespace from that flag or, for an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to a namespace that is not in that list", ns.Name, strings.Join(e.DeniedNamespaces, ","))
+		return fmt.Sprintf("gets no PrometheusRules from namespace %s, because prometheus-operator runs with --deny-namespaces=%s; remove the namespace from that flag or, for an AlertRule or RulePack in Rulefleet's own namespace, set spec.ruleNamespace to a namespace that is not in that list", ns.Name, strings.Join(e.DeniedNamespaces, ","))
 	}
 	if e.RuleNamespaceSelector == nil {
 		if ns.Name == e.Namespace {
@@ -207,7 +207,7 @@ func (s *Selection) CheckEnforced(source rule.Source, o *monitoringv1.Prometheus
 		s.By = free
 	default:
 		s.Reason = v1alpha1.ReasonNamespaceEnforced
-		s.Message = why + ", so it does not see its series. For an AlertRule in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about." +
+		s.Message = why + ", so it does not see its series. For an AlertRule or RulePack in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about." +
 			" Otherwise list the PrometheusRule in spec.excludedFromEnforcement of that " + kind + "; it can then read the metrics of all namespaces, so do this only if no tenant can write PrometheusRules in its namespace"
 	}
 }

@@ -3,6 +3,7 @@ package validation
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/gotemplate"
+	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
 const (
@@ -22,8 +24,8 @@ const (
 	// that the API server waits for the webhook.
 	maxPackCost = 600_000
 	maxPatches  = 256
-	// maxGroupName limits the name of a group, in bytes.
-	maxGroupName = 1024
+	// maxGroupName limits the name of a group, in bytes. The names are part of the requests to Prometheus.
+	maxGroupName = 253
 )
 
 // Pack returns the first error in a RulePack, or nil, as Rule does for an AlertRule.
@@ -67,7 +69,7 @@ func checkPackSize(p *v1alpha1.RulePack) *rule.Invalid {
 		return rule.NewInvalid("spec", "%v", err)
 	}
 	if len(data) > rule.MaxPack {
-		return rule.NewInvalid("spec", "has %d bytes; at most %d are allowed; split the RulePack", len(data), rule.MaxPack)
+		return rule.NewInvalid("spec", "the spec has %d bytes; at most %d are allowed; split the RulePack", len(data), rule.MaxPack)
 	}
 	return nil
 }
@@ -130,12 +132,16 @@ func (c packChecker) group(g *monitoringv1.RuleGroup, path string) *rule.Invalid
 	if bad := c.tenant.checkInterval(path+".interval", interval); bad != nil {
 		return bad
 	}
-	labels := delivery.AlertOf(&monitoringv1.Rule{Labels: g.Labels}).Labels
-	if bad := checkTexts("spec.labels", labels, c.maxLabels); bad != nil {
+	// Prometheus renders them as templates for alerts.
+	part := v1alpha1.AlertSpec{Labels: delivery.AlertOf(&monitoringv1.Rule{Labels: g.Labels}).Labels}
+	if !slices.ContainsFunc(g.Rules, func(r monitoringv1.Rule) bool { return r.Alert != "" }) {
+		part = literal(part)
+	}
+	if bad := c.part(part); bad != nil {
 		bad.Field = path + strings.TrimPrefix(bad.Field, "spec")
 		return bad
 	}
-	return c.tenant.checkProtected(path+".labels", labels)
+	return nil
 }
 
 // rule checks a rule as if its fields were those of an AlertRule.
@@ -151,7 +157,7 @@ func (c packChecker) rule(r *monitoringv1.Rule) *rule.Invalid {
 	case !model.LegacyValidation.IsValidMetricName(r.Record):
 		return rule.NewInvalid("spec.record", "%q is not a valid name of a metric; use letters, digits, _ and :, not beginning with a digit", clip.Excerpt(r.Record))
 	case r.For != nil, r.KeepFiringFor != nil, len(r.Annotations) > 0:
-		return rule.NewInvalid("spec", "a recording rule has no for, keep_firing_for and annotations; remove them")
+		return rule.NewInvalid("spec", "a recording rule cannot have for, keep_firing_for or annotations; remove them")
 	}
 	if bad := checkSize(a.Expr); bad != nil {
 		return bad
@@ -196,6 +202,8 @@ func (c packChecker) patch(patch *v1alpha1.RulePatch) *rule.Invalid {
 	if bad := c.checker.override(v1alpha1.AlertSpec{}, o, patch.Disabled != nil); bad != nil {
 		return bad
 	}
+	cost, _ := promql.Cost(o.Expr)
+	*c.cost += cost // it counts for each rule that gets the expression
 	for i := range c.pack.Spec.Groups {
 		g := &c.pack.Spec.Groups[i]
 		for j := range g.Rules {
@@ -203,8 +211,11 @@ func (c packChecker) patch(patch *v1alpha1.RulePatch) *rule.Invalid {
 			if !delivery.Patches(patch, g.Name, r) {
 				continue
 			}
+			if *c.cost -= cost; *c.cost < 0 {
+				return rule.InvalidExpr(o.Expr, &rule.Fault{Pos: -1, Message: "the expressions of this object, in all rules that get them, take too long to parse; use fewer or simpler ones"})
+			}
 			if r.Record != "" && (o.For != "" || o.KeepFiringFor != "" || len(o.Annotations) > 0) {
-				return rule.NewInvalid("spec", "%s in group %s is a recording rule, which has no for, keepFiringFor and annotations; remove them from the patch", r.Record, clip.Excerpt(g.Name))
+				return rule.NewInvalid("spec", "rule %s of group %s is a recording rule and cannot have for, keepFiringFor or annotations; remove them from the patch", r.Record, clip.Excerpt(g.Name))
 			}
 			if bad := c.merged(*delivery.AlertOf(r), o); bad != nil {
 				return bad

@@ -2,6 +2,7 @@ package validation
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,12 +36,13 @@ func TestPackRefuses(t *testing.T) {
 		"no group":         {func(p *v1alpha1.RulePack) { p.Spec.Groups = nil }, "spec.groups", "at least one group"},
 		"no name":          {func(p *v1alpha1.RulePack) { p.Spec.Groups[1].Name = "" }, "spec.groups[1].name", "a name is required"},
 		"a name twice":     {func(p *v1alpha1.RulePack) { p.Spec.Groups[1].Name = "requests" }, "spec.groups[1].name", `duplicate value "requests"`},
-		"a long name":      {func(p *v1alpha1.RulePack) { p.Spec.Groups[1].Name = ruletest.Long("x", 1025) }, "spec.groups[1].name", "longer than 1024 bytes"},
+		"a long name":      {func(p *v1alpha1.RulePack) { p.Spec.Groups[1].Name = ruletest.Long("x", 254) }, "spec.groups[1].name", "longer than 253 bytes"},
 		"interval":         {func(p *v1alpha1.RulePack) { p.Spec.Groups[0].Interval = new(monitoringv1.Duration("soon")) }, "spec.groups[0].interval", "not a Prometheus duration"},
 		"query_offset":     {func(p *v1alpha1.RulePack) { p.Spec.Groups[0].QueryOffset = new(monitoringv1.Duration("x")) }, "spec.groups[0].query_offset", "not a Prometheus duration"},
 		"limit":            {func(p *v1alpha1.RulePack) { p.Spec.Groups[0].Limit = new(-1) }, "spec.groups[0].limit", "must not be negative"},
 		"strategy":         {func(p *v1alpha1.RulePack) { p.Spec.Groups[0].PartialResponseStrategy = "hope" }, "spec.groups[0].partial_response_strategy", `"hope" is not valid`},
 		"labels":           {func(p *v1alpha1.RulePack) { p.Spec.Groups[0].Labels = map[string]string{"__x": ""} }, "spec.groups[0].labels[__x]", "names that begin with __"},
+		"a group's text":   {func(p *v1alpha1.RulePack) { p.Spec.Groups[0].Labels = map[string]string{"x": "{{ nothing }}"} }, "spec.groups[0].labels[x]", "not a valid Prometheus template"},
 		"both kinds":       {func(p *v1alpha1.RulePack) { alert(p).Record = "x" }, path, named + "alert and record are both set"},
 		"neither kind":     {func(p *v1alpha1.RulePack) { alert(p).Alert = "" }, path, "rule without a name of group requests: alert or record is required"},
 		"no expression":    {func(p *v1alpha1.RulePack) { alert(p).Expr = intstr.FromString("") }, path + ".expr", named + "an expression is required"},
@@ -50,7 +52,7 @@ func TestPackRefuses(t *testing.T) {
 		"a label":          {func(p *v1alpha1.RulePack) { alert(p).Labels = map[string]string{"a-b": ""} }, path + ".labels[a-b]", named + "invalid name"},
 		"a text":           {func(p *v1alpha1.RulePack) { alert(p).Annotations["summary"] = "{{ nothing }}" }, path + ".annotations[summary]", named + "not a valid Prometheus template"},
 		"a series":         {func(p *v1alpha1.RulePack) { p.Spec.Groups[1].Rules[0].Record = "a-b" }, "spec.groups[1].rules[0].record", `rule a-b of group time: "a-b" is not a valid name of a metric`},
-		"for of a series":  {func(p *v1alpha1.RulePack) { p.Spec.Groups[1].Rules[0].For = new(monitoringv1.Duration("1m")) }, "spec.groups[1].rules[0]", "rule one of group time: a recording rule has no for"},
+		"for of a series":  {func(p *v1alpha1.RulePack) { p.Spec.Groups[1].Rules[0].For = new(monitoringv1.Duration("1m")) }, "spec.groups[1].rules[0]", "rule one of group time: a recording rule cannot have for"},
 		"no placement":     {func(p *v1alpha1.RulePack) { p.Spec.Placement = v1alpha1.ClusterSelection{} }, "spec.placement", "no cluster is selected"},
 		"state":            {func(p *v1alpha1.RulePack) { p.Spec.State = "On" }, "spec.state", `"On" is not valid`},
 		"namespace":        {func(p *v1alpha1.RulePack) { p.Spec.RuleNamespace = "A" }, "spec.ruleNamespace", `"A" is not a valid namespace name`},
@@ -59,7 +61,14 @@ func TestPackRefuses(t *testing.T) {
 		"a patch for none": {patched("Watchdog", func(p *v1alpha1.RulePatch) { p.For, p.ClusterSelection = "1m", v1alpha1.ClusterSelection{} }), "spec.patches[0]", "no cluster is selected"},
 		"a patch's text":   {patched("Watchdog", func(p *v1alpha1.RulePatch) { p.Expr = "up ==" }), "spec.patches[0].expr", "1:6: "},
 		"a patch with for of a series": {
-			patched("one", func(p *v1alpha1.RulePatch) { p.For = "1m" }), "spec.patches[0]", "one in group time is a recording rule",
+			patched("one", func(p *v1alpha1.RulePatch) { p.For = "1m" }), "spec.patches[0]", "rule one of group time is a recording rule",
+		},
+		"a patch for too many": {
+			func(p *v1alpha1.RulePack) {
+				r := monitoringv1.Rule{Alert: "X", Expr: intstr.FromString("vector(0)")}
+				p.Spec.Groups = []monitoringv1.RuleGroup{{Name: "g", Rules: slices.Repeat([]monitoringv1.Rule{r}, 500)}}
+				patched("X", func(p *v1alpha1.RulePatch) { p.Expr = ruletest.Long("(", 3000) + "1" + ruletest.Long(")", 3000) })(p)
+			}, "spec.patches[0].expr", "the expressions of this object, in all rules that get them",
 		},
 		"a tenant's namespace": {
 			func(p *v1alpha1.RulePack) { p.Namespace, p.Spec.RuleNamespace = "shop", "other" }, "spec.ruleNamespace", "a RulePack in namespace shop can only write to namespace shop",
@@ -69,7 +78,7 @@ func TestPackRefuses(t *testing.T) {
 			func(p *v1alpha1.RulePack) { p.Spec.Groups[0].Rules = make([]monitoringv1.Rule, rule.MaxPackRules+1) }, "spec.groups", "the groups have 503 rules",
 		},
 		"too large": {
-			func(p *v1alpha1.RulePack) { alert(p).Annotations["x"] = ruletest.Long("x", rule.MaxPack) }, "spec", "has 5",
+			func(p *v1alpha1.RulePack) { alert(p).Annotations["x"] = ruletest.Long("x", rule.MaxPack) }, "spec", "the spec has 5",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,6 +128,9 @@ func TestPackOfATenantRefuses(t *testing.T) {
 		"labels of a group": {func(p *v1alpha1.RulePack) { p.Spec.Groups[0].Labels = map[string]string{"team": "a"} }, "spec.groups[0].labels[team]"},
 		"labels of an alert": {
 			func(p *v1alpha1.RulePack) { p.Spec.Groups[0].Rules[1].Labels["team"] = "a" }, "spec.groups[0].rules[1].labels[team]",
+		},
+		"query in a group": {
+			func(p *v1alpha1.RulePack) { p.Spec.Groups[0].Labels = map[string]string{"x": `{{ query "up" }}`} }, "spec.groups[0].labels[x]",
 		},
 		"labels of a patch": {patched("Watchdog", func(p *v1alpha1.RulePatch) { p.Labels = ruletest.Texts{"team": "a"} }), "spec.patches[0].labels[team]"},
 		"query": {

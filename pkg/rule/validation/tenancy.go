@@ -62,7 +62,7 @@ func checkTenancy(s rule.Source, o Options) *rule.Invalid {
 		remedy += fmt.Sprintf(", create the %s in namespace %s of the hub", kind, target)
 	}
 	bad := rule.NewInvalid(field, "%s in namespace %s can only write to namespace %s of the spokes, not to %s; %s, or ask an administrator of the hub to create it in namespace %s",
-		rule.AnOf(kind), own, own, target, remedy, o.AdminNamespace)
+		rule.WithArticle(kind), own, own, target, remedy, o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
 }
@@ -116,7 +116,7 @@ func (t *tenant) check(a, expanded v1alpha1.AlertSpec) *rule.Invalid {
 		texts map[string]v1alpha1.LabelText
 	}{{"spec.labels", expanded.Labels}, {"spec.annotations", expanded.Annotations}} {
 		if key, found := queries(m.texts); found {
-			return rule.NewInvalid(rule.Keyed(m.field, key), "the function query is not available to %s outside of namespace %s, because it reads the series of all namespaces; move the query into the expression, and use $value and $labels", rule.AnOf(t.kind), t.admin)
+			return rule.NewInvalid(rule.Keyed(m.field, key), "the function query is not available to %s outside of namespace %s, because it reads the series of all namespaces; move the query into the expression, and use $value and $labels", rule.WithArticle(t.kind), t.admin)
 		}
 	}
 	if !t.EnforceNamespace || expanded.Expr == "" {
@@ -135,7 +135,7 @@ func (t *tenant) checkInterval(field, interval string) *rule.Invalid {
 	}
 	if length, bad := checkDuration(field, interval); bad == nil && length < t.MinInterval {
 		return rule.NewInvalid(field, "%s is too short for %s outside of namespace %s; use at least %s, or leave the interval out to use that of Prometheus",
-			interval, rule.AnOf(t.kind), t.admin, model.Duration(t.MinInterval))
+			interval, rule.WithArticle(t.kind), t.admin, model.Duration(t.MinInterval))
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (t *tenant) checkProtected(field string, labels map[string]v1alpha1.LabelTe
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if slices.Contains(t.ProtectedLabels, name) {
-			return rule.NewInvalid(rule.Keyed(field, name), "label %s is protected, because it can decide who is notified: %s outside of namespace %s cannot set it; remove it", name, rule.AnOf(t.kind), t.admin)
+			return rule.NewInvalid(rule.Keyed(field, name), "label %s is protected, because it can decide who is notified: %s outside of namespace %s cannot set it; remove it", name, rule.WithArticle(t.kind), t.admin)
 		}
 	}
 	return nil
