@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -19,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -355,6 +357,16 @@ func (a *access) provoke(ctx context.Context, m *fleet.Manager) {
 	// Create and delete an invalid AlertRule.
 	_ = hub.Create(ctx, badRule(a.round))
 	_ = hub.Delete(ctx, badRule(a.round-8))
+	// Create and delete a RulePack.
+	pack := &v1alpha1.RulePack{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "extra"}}
+	pack.Spec.Placement = onEvery()
+	pack.Spec.RuleNamespace = "shop"
+	pack.Spec.Groups = []monitoringv1.RuleGroup{{Name: "extra", Rules: []monitoringv1.Rule{{Record: "extra", Expr: intstr.FromInt(1)}}}}
+	if a.round%8 < 4 {
+		_ = hub.Create(ctx, pack)
+	} else {
+		_ = hub.Delete(ctx, pack)
+	}
 	// Register and remove a spoke.
 	_ = a.RegisterKubeconfig(ctx, "leaver", []byte("nothing"), nil)
 	_ = hub.Delete(ctx, membership("leaver"))

@@ -410,7 +410,7 @@ func damageIsHealed(t *testing.T, f *fleet.Fleet, address string) {
 	must(t, hub.Client.Create(t.Context(), config))
 	eventually(t, "a new configuration is served", func(ctx context.Context) error { return configured(ctx, hub, secret.Data["ca.crt"]) })
 	must(t, read(t.Context(), hub, client.ObjectKeyFromObject(config), config))
-	if got := config.Webhooks[2].ClientConfig.CABundle; got != nil {
+	if got := config.Webhooks[3].ClientConfig.CABundle; got != nil {
 		t.Errorf("another's webhook got the caBundle %q", got)
 	}
 	must(t, f.UninstallWebhook(t.Context()))
@@ -424,7 +424,7 @@ func configured(ctx context.Context, m *fleet.Member, bundle []byte) error {
 	if err := read(ctx, m, client.ObjectKey{Name: "rulefleet"}, config); err != nil {
 		return err
 	}
-	for i := range config.Webhooks[:2] {
+	for i := range config.Webhooks[:3] {
 		if !bytes.Equal(config.Webhooks[i].ClientConfig.CABundle, bundle) {
 			return fmt.Errorf("webhook %s has another caBundle", config.Webhooks[i].Name)
 		}

@@ -55,6 +55,11 @@ func TestBackup(t *testing.T) {
 	tpl.Spec.Clusters = new(onLabeled("tier", "gold"))
 	must(t, b.Hub.Client.Create(t.Context(), tpl))
 	must(t, b.Hub.Client.Create(t.Context(), alertRule("rule", "shop", onLabeled("tier", "gold"))))
+	pack := samplePack(t, "pack", "shop", 5)
+	pack.Spec.Placement = onLabeled("tier", "gold")
+	slices.Reverse(pack.Spec.Groups) // the first rule has a duration, which the test compares
+	pack.Spec.Groups = pack.Spec.Groups[1:]
+	must(t, b.Hub.Client.Create(t.Context(), pack))
 	edited := b.made(t, tpl, "edited")
 	update(t, b.Hub, edited, func(ar *v1alpha1.AlertRule) { ar.Spec.For = "7m" })
 	b.expectFor(t, edited, "7m", "for")
@@ -242,7 +247,7 @@ func (b *backup) shell(t *testing.T, what, commands string) string {
 func (b *backup) lose(t *testing.T) {
 	t.Helper()
 	begun := time.Now()
-	for _, plural := range []string{"spokeclusters", "alertruletemplates", "alertrules"} {
+	for _, plural := range []string{"spokeclusters", "alertruletemplates", "rulepacks", "alertrules"} {
 		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural + "." + v1alpha1.Group}}
 		must(t, b.Hub.Client.Delete(t.Context(), crd))
 		expectGone(t, b.Hub, crd)
@@ -308,7 +313,7 @@ func (b *backup) settled(t *testing.T) []*monitoringv1.PrometheusRule {
 				out = append(out, &list.Items[i])
 			}
 		}
-		if len(out) != 5 || len(list.Items) != 5 { // two of each template and one more
+		if len(out) != 6 || len(list.Items) != 6 { // two of each template, one more, and a RulePack's
 			return fmt.Errorf("there are %d, of %d", len(out), len(list.Items))
 		}
 		return nil

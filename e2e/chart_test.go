@@ -184,8 +184,8 @@ func (c *chartTest) uninstall(t *testing.T, m *fleet.Manager) *release.Release {
 	}
 	var crds apiextensionsv1.CustomResourceDefinitionList
 	must(t, c.Hub.Client.List(ctx, &crds))
-	if len(crds.Items) != 3 {
-		t.Errorf("%d CustomResourceDefinitions are left, want 3", len(crds.Items))
+	if len(crds.Items) != 4 {
+		t.Errorf("%d CustomResourceDefinitions are left, want 4", len(crds.Items))
 	}
 	must(t, c.Hub.Client.Get(ctx, client.ObjectKey{Namespace: fleet.Namespace, Name: "written"}, &v1alpha1.AlertRule{}))
 	return installed

@@ -142,9 +142,9 @@ func installerRules() map[string]rbacv1.PolicyRule {
 		"get poddisruptionbudgets.policy rulefleet in namespace rulefleet-system":       rule("policy", "poddisruptionbudgets", "get"),
 		"create customresourcedefinitions.apiextensions.k8s.io":                         rule("apiextensions.k8s.io", "customresourcedefinitions", "create"),
 		"get customresourcedefinitions.apiextensions.k8s.io alertrules.rulefleet.io, get customresourcedefinitions.apiextensions.k8s.io alertruletemplates.rulefleet.io, " +
-			"get customresourcedefinitions.apiextensions.k8s.io spokeclusters.rulefleet.io": rule("apiextensions.k8s.io", "customresourcedefinitions", "get"),
+			"get customresourcedefinitions.apiextensions.k8s.io rulepacks.rulefleet.io, get customresourcedefinitions.apiextensions.k8s.io spokeclusters.rulefleet.io": rule("apiextensions.k8s.io", "customresourcedefinitions", "get"),
 		"patch customresourcedefinitions.apiextensions.k8s.io alertrules.rulefleet.io, patch customresourcedefinitions.apiextensions.k8s.io alertruletemplates.rulefleet.io, " +
-			"patch customresourcedefinitions.apiextensions.k8s.io spokeclusters.rulefleet.io": rule("apiextensions.k8s.io", "customresourcedefinitions", "patch"),
+			"patch customresourcedefinitions.apiextensions.k8s.io rulepacks.rulefleet.io, patch customresourcedefinitions.apiextensions.k8s.io spokeclusters.rulefleet.io": rule("apiextensions.k8s.io", "customresourcedefinitions", "patch"),
 
 		"create clusterroles.rbac.authorization.k8s.io": rule(rbac, "clusterroles", "create"),
 		"get clusterroles.rbac.authorization.k8s.io rulefleet, get clusterroles.rbac.authorization.k8s.io rulefleet-metrics-reader": rule(rbac, "clusterroles", "get"),

@@ -26,7 +26,7 @@ A field in **bold** is required.
 {{- end }}
 ## Types
 {{ range .SortedTypes }}
-{{- if and (not .GVK) (not (regexMatch "^(AlertSpec|(AlertRule|AlertRuleTemplate|SpokeCluster)(Spec|Status))$" .Name)) (markdownShouldRenderType .) }}
+{{- if and (not .GVK) (not (regexMatch "^(AlertSpec|RuleStatus|(AlertRule|AlertRuleTemplate|RulePack|SpokeCluster)(Spec|Status))$" .Name)) (markdownShouldRenderType .) }}
 ### {{ .Name }}
 
 {{ template "type" . }}

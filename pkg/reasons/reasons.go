@@ -34,7 +34,7 @@ func Tables() []Table {
 		},
 		{
 			Heading: "AlertRule",
-			Intro: "`kubectl get alertrules -A` shows the reason of condition Ready. A *row* is an entry of `status.clusters`: it describes\n" +
+			Intro: "`kubectl get alertrules,rulepacks -A` shows the reason of condition Ready. The reasons also apply to RulePacks. A *row* is an entry of `status.clusters`: it describes\n" +
 				"the rule in one spoke. If all spokes in which the rule is not ready have the same reason, condition Ready has it, too.",
 			Reasons: ofRules,
 		},

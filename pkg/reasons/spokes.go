@@ -56,7 +56,7 @@ var ofSpokes = []Reason{
 		Message: "the spoke is connected, but 2 rules are not in effect there: 1 Conflict, 1 Mutated. For example …",
 		Meaning: "Ready is True, but some rules are not in effect in the spoke: their current version is not in it, or a Prometheus that" +
 			" should evaluate it does not. Or rules could not be removed from the spoke. The message counts them by reason and names one of them.",
-		Remedy: "Find the rules by the columns READY and REASON of `kubectl get alertrules -A`, and look up their reasons" +
+		Remedy: "Find the rules by the columns READY and REASON of `kubectl get alertrules,rulepacks -A`, and look up their reasons" +
 			" [below](#alertrule).",
 	},
 	{

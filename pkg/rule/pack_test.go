@@ -228,13 +228,14 @@ func TestPackForOldReleases(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind, version, field string
 	}{
-		"no limit":            {rule.KindPrometheus, "v2.30.0", "spec.groups[0].limit"},
-		"no labels":           {rule.KindPrometheus, "v2.53.0", "spec.groups[0].labels"},
-		"no query_offset":     {rule.KindPrometheus, "v2.52.0", "spec.groups[0].query_offset"},
-		"all":                 {rule.KindPrometheus, "v3.1.0", ""},
-		"unknown":             {rule.KindPrometheus, "", ""},
-		"Thanos without both": {rule.KindThanosRuler, "v0.37.0", "spec.groups[0].query_offset"},
-		"Thanos with all":     {rule.KindThanosRuler, "v0.39.1", ""},
+		"no limit":             {rule.KindPrometheus, "v2.30.0", "spec.groups[0].limit"},
+		"no labels":            {rule.KindPrometheus, "v2.53.0", "spec.groups[0].labels"},
+		"no query_offset":      {rule.KindPrometheus, "v2.52.0", "spec.groups[0].query_offset"},
+		"all":                  {rule.KindPrometheus, "v3.1.0", ""},
+		"unknown":              {rule.KindPrometheus, "", ""},
+		"Thanos without both":  {rule.KindThanosRuler, "v0.37.0", "spec.groups[0].query_offset"},
+		"Thanos, much too old": {rule.KindThanosRuler, "v0.23.0", "spec.groups[0].limit"},
+		"Thanos with all":      {rule.KindThanosRuler, "v0.39.1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := rule.Cluster{Name: "eu-1", Evaluators: []rule.Evaluator{{Kind: tc.kind, Namespace: "monitoring", Name: "k8s", Version: tc.version, Chosen: true}}}

@@ -81,7 +81,7 @@ func (s *reported) message() string {
 		parts = append(parts, fmt.Sprintf("%d rules could not be removed from it: %s", n, summarize(left)))
 	}
 	if len(failing) > 0 {
-		parts = append(parts, fmt.Sprintf("%s not in effect there: %s. To find them, look at columns READY and REASON of: kubectl get ar -A", rulesAre(len(failing)), summarize(failing)))
+		parts = append(parts, fmt.Sprintf("%s not in effect there: %s. To find them, look at columns READY and REASON of: kubectl get alertrules,rulepacks -A", rulesAre(len(failing)), summarize(failing)))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -145,6 +145,8 @@ func CheckGroup(g *monitoringv1.RuleGroup, path string, c rule.Cluster) *rule.In
 			{g.Limit != nil, "limit", release{2, 31}, release{0, 24}},
 			{g.QueryOffset != nil, "query_offset", release{2, 53}, release{0, 38}},
 			{len(g.Labels) > 0, "labels", release{3, 0}, release{0, 39}},
+			// Check does it for Prometheus.
+			{slices.ContainsFunc(g.Rules, func(r monitoringv1.Rule) bool { return r.KeepFiringFor != nil }), "rules[].keep_firing_for", release{}, release{0, 34}},
 		} {
 			least, name := d.with, "Prometheus"
 			if e.Kind == rule.KindThanosRuler {
