@@ -132,7 +132,7 @@ func TestChain(t *testing.T) {
 		}, "++++-++++++", "The AlertRule is generated: change AlertRuleTemplate deployment-down"},
 		{"too many", func(in *input) {
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonLimitExceeded, "namespace team has the maximum")
-		}, "++++-++++++", "Delete AlertRules of the namespace that you don't need"},
+		}, "++++-++++++", "Delete AlertRules or RulePacks of the namespace that you don't need"},
 		{"suspended rule", func(in *input) { ruleOf(in).Spec.Suspend = new(true) }, "++++-++++++", "To resume, set spec.suspend of the AlertRule to false"},
 		{"not placed by label", func(in *input) { in.Spoke.Labels = nil; ruleOf(in).Status.Clusters = nil }, "+++++-?????", "change spec.placement of the AlertRule"},
 		{"not placed by name", func(in *input) {
