@@ -145,6 +145,11 @@ type answer struct {
 	mixed bool
 }
 
+// saysNothing reports whether an answer does not tell the state of a PrometheusRule.
+func (a *answer) saysNothing(o *monitoringv1.PrometheusRule) bool {
+	return a.compared[o.UID].postponed || a.mixed && a.rules[o.UID] == nil || a.noPacks && isPack(o)
+}
+
 // comparison is the result of comparing a PrometheusRule with the loaded one.
 type comparison struct {
 	raw      uint64 // see ruleState
@@ -211,6 +216,19 @@ type intake struct {
 
 // take takes in a rule: an alert of an AlertRule or, with packs, a rule of a RulePack.
 func (in *intake) take(r *evaluator.Rule, packs bool) {
+	o, counts := in.owner(r, packs)
+	if !counts {
+		return
+	}
+	in.loaded++
+	if o != nil {
+		in.hold(o, r, packs)
+	}
+}
+
+// owner returns the PrometheusRule that a rule comes from, or nil if it is not known. counts is false for a rule that is not
+// looked for.
+func (in *intake) owner(r *evaluator.Rule, packs bool) (o *monitoringv1.PrometheusRule, counts bool) {
 	o, ofPack := in.t.packGroups[r.Group]
 	if !packs {
 		o = in.t.groups[r.Group]
@@ -218,18 +236,19 @@ func (in *intake) take(r *evaluator.Rule, packs bool) {
 	if uid, isOwn, known := ownerOf(in.e, r); known {
 		if !isOwn {
 			in.others++
-			return
+			return nil, false
 		}
 		o = in.t.objects[types.UID(uid)]
 		in.own++
 	}
-	if o == nil && (packs || ofPack) || o != nil && isPack(o) != packs {
-		return
-	}
-	in.loaded++
 	if o == nil {
-		return
+		return nil, !packs && !ofPack
 	}
+	return o, isPack(o) == packs
+}
+
+// hold keeps a rule of a PrometheusRule.
+func (in *intake) hold(o *monitoringv1.PrometheusRule, r *evaluator.Rule, packs bool) {
 	if packs && len(r.Group) <= maxGroupName && len(in.groups) < maxGroups {
 		in.groups[r.Group] = true
 	}
@@ -297,7 +316,7 @@ func (s *spokeState) keepRules(t *task, es *evaluatorState, a answer, interval t
 	contradicts, doubts := false, false
 	for uid, o := range t.objects {
 		was := es.rules[uid]
-		if a.compared[uid].postponed || a.mixed && a.rules[uid] == nil || a.noPacks && isPack(o) {
+		if a.saysNothing(o) {
 			if was == nil || was.generation != o.Generation {
 				es.rules[uid] = unasked(o)
 			}

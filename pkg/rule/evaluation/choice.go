@@ -197,7 +197,8 @@ func MarkOf(o *monitoringv1.PrometheusRule, label string) (value string, marked 
 			continue
 		}
 		is := c.Rule.Labels[label]
-		if counts[is]++; counts[is] > most {
+		counts[is]++
+		if counts[is] > most {
 			value, most = is, counts[is]
 		}
 	}
