@@ -229,17 +229,21 @@ func (c packChecker) patch(patch *v1alpha1.RulePatch) *rule.Invalid {
 func PackWarnings(p *v1alpha1.RulePack, o Options) []string {
 	w := &warnings{evaluator: o.Evaluator}
 	for i := range p.Spec.Patches {
-		if patch := &p.Spec.Patches[i]; !patchesAny(p, patch) {
-			w.add(fmt.Sprintf("spec.patches[%d]", i), "matches no rule (%s); correct it, or remove it", clip.Excerpt(describe(patch)))
+		patch, path := &p.Spec.Patches[i], fmt.Sprintf("spec.patches[%d]", i)
+		if !patchesAny(p, patch) {
+			w.add(path, "matches no rule (%s); correct it, or remove it", clip.Excerpt(describe(patch)))
 		}
+		w.forced(path, patch.Labels, p, o)
 	}
 	for i := range p.Spec.Groups {
 		path := fmt.Sprintf("spec.groups[%d]", i)
 		for j := range p.Spec.Groups[i].Rules {
-			r := &p.Spec.Groups[i].Rules[j]
-			if _, set := r.Labels[o.ClusterLabel]; set && r.Alert != "" {
-				w.overwritten(fmt.Sprintf("%s.rules[%d]", path, j), delivery.AlertOf(r).Labels, o.ClusterLabel, clusterLabelValue)
+			r, path := &p.Spec.Groups[i].Rules[j], fmt.Sprintf("%s.rules[%d]", path, j)
+			labels := delivery.AlertOf(r).Labels
+			if r.Alert != "" && o.ClusterLabel != "" {
+				w.overwritten(path, labels, o.ClusterLabel, clusterLabelValue)
 			}
+			w.forced(path, labels, p, o)
 		}
 	}
 	return w.sorted()

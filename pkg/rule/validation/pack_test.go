@@ -166,4 +166,9 @@ func TestPackWarnings(t *testing.T) {
 	if got := PackWarnings(pack, strict); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the warnings are %q", got)
 	}
+	pack.Namespace, pack.Spec.Groups[0].Rules[0].Labels = "shop", map[string]string{"team": "a", "namespace": "b"}
+	stored := "spec.groups[0].rules[0].labels[team] is protected, and is removed from the alert; remove it here, or from the chart value tenants.protectedLabels"
+	if got := strings.Join(PackWarnings(pack, strict), "\n"); !strings.Contains(got, stored) || !strings.Contains(got, "spec.groups[0].rules[0].labels[namespace] is overwritten") {
+		t.Errorf("of a tenant, the warnings are %q", got)
+	}
 }

@@ -86,12 +86,12 @@ func (w *warnings) sorted() []string {
 	return w.out[:min(len(w.out), maxWarnings)]
 }
 
-// forced adds warnings about labels that an AlertRule outside of the admin namespace does not decide.
-func (w *warnings) forced(path string, texts map[string]v1alpha1.LabelText, r *v1alpha1.AlertRule, o Options) {
-	if r.Namespace == o.AdminNamespace {
+// forced adds warnings about labels that a rule outside of the admin namespace does not decide.
+func (w *warnings) forced(path string, texts map[string]v1alpha1.LabelText, s rule.Source, o Options) {
+	if s.GetNamespace() == o.AdminNamespace {
 		return
 	}
-	namespace := delivery.TargetNamespace(r, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
+	namespace := delivery.TargetNamespace(s, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
 	if string(texts[rule.NamespaceLabel]) != namespace {
 		w.overwritten(path, texts, rule.NamespaceLabel, "the namespace of the rule in the spokes")
 	}
