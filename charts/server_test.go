@@ -162,6 +162,10 @@ func TestAccessIsNarrow(t *testing.T) {
 				if o.GetKind() == "ClusterRole" && slices.Contains(rule.Resources, "secrets") {
 					t.Errorf("%s: ClusterRole %s may read Secrets of every namespace: %+v", file, o.GetName(), rule)
 				}
+				_, aggregated := o.GetLabels()["rbac.authorization.k8s.io/aggregate-to-edit"]
+				if slices.Contains(rule.Resources, "rulepacks") && !aggregated && slices.ContainsFunc(rule.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) }) {
+					t.Errorf("%s: %s %s may write RulePacks: %+v", file, o.GetKind(), o.GetName(), rule)
+				}
 				for _, verb := range []string{"escalate", "bind", "impersonate"} {
 					if slices.Contains(rule.Verbs, verb) {
 						t.Errorf("%s: %s %s has verb %s", file, o.GetKind(), o.GetName(), verb)

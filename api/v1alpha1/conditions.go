@@ -4,17 +4,17 @@ package v1alpha1
 const (
 	// ConditionAccepted is True when the spec is valid. If it is False, the message says what to change,
 	// and Rulefleet does not try again until the spec changes. The exception is the reason LimitExceeded: the
-	// AlertRule is accepted when its namespace has room for it.
+	// AlertRule or RulePack is accepted when its namespace has room for it.
 	ConditionAccepted = "Accepted"
 	// ConditionReady is True when the rule has reached the furthest state that can be verified in every
 	// spoke on which it is placed. On a SpokeCluster, it is True when Rulefleet can manage the rules in the
 	// spoke.
 	ConditionReady = "Ready"
-	// ConditionStalled is True when the AlertRule makes no progress until you act (kstatus: Failed), and
+	// ConditionStalled is True when the AlertRule or RulePack makes no progress until you act (kstatus: Failed), and
 	// absent otherwise. It can be absent although you have to act: Ready has the reason then.
 	ConditionStalled = "Stalled"
-	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a selector of the
-	// AlertRule's expression, so that the alert can't fire there. Otherwise it is absent. On a SpokeCluster, it
+	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a selector of an
+	// expression, so that the rule can't have a result there. Otherwise it is absent. On a SpokeCluster, it
 	// is False when Prometheus has none of the metrics of kube-state-metrics that rules in the spoke need, and
 	// Unknown when queries for metrics fail.
 	ConditionMetricsPresent = "MetricsPresent"
@@ -42,7 +42,7 @@ const (
 	ConditionCredentialValid = "CredentialValid"
 )
 
-// Reasons of the conditions Accepted, Ready and Stalled of an AlertRule.
+// Reasons of the conditions Accepted, Ready and Stalled of an AlertRule or a RulePack.
 const (
 	// ReasonAccepted is Accepted=True: the spec is valid.
 	ReasonAccepted = "Accepted"
@@ -50,8 +50,8 @@ const (
 	ReasonInvalidExpr = "InvalidExpr"
 	// ReasonInvalidSpec is Accepted=False: another field is not valid.
 	ReasonInvalidSpec = "InvalidSpec"
-	// ReasonNamespaceNotAllowed is Accepted=False: an AlertRule outside of Rulefleet's own namespace can
-	// only write to the namespace of the same name in the spokes.
+	// ReasonNamespaceNotAllowed is Accepted=False: an AlertRule or RulePack outside of Rulefleet's own
+	// namespace can only write to the namespace of the same name in the spokes.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule or RulePack has the maximum number
 	// of rules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). It waits until others
@@ -70,7 +70,7 @@ const (
 	ReasonDisabled = "Disabled"
 )
 
-// Reasons of a row of AlertRule.status.clusters. A reason explains why the rule has not reached the next
+// Reasons of a row of status.clusters of an AlertRule or a RulePack. A reason explains why the rule has not reached the next
 // phase in that spoke. If all spokes in which the rule is not ready have the same reason, condition Ready
 // has it, too. Rows can also have ReasonInvalidExpr or ReasonInvalidSpec: the rule is not valid after the
 // placeholders were replaced for that spoke, most likely because its SpokeCluster lacks a label that the
@@ -83,7 +83,7 @@ const (
 	ReasonUnreachable = "Unreachable"
 	// ReasonNotRegistered means that the placement contains a name that no SpokeCluster has.
 	ReasonNotRegistered = "NotRegistered"
-	// ReasonTenantNotAllowed means that the placement names a spoke that does not take AlertRules of this
+	// ReasonTenantNotAllowed means that the placement names a spoke that does not take rules of this
 	// namespace of the hub: spec.tenants of its SpokeCluster does not select the namespace.
 	ReasonTenantNotAllowed = "TenantNotAllowed"
 	// ReasonCRDMissing means that the spoke does not serve PrometheusRules.
@@ -101,14 +101,14 @@ const (
 	ReasonRejected = "Rejected"
 	// ReasonMutated means that the spoke stored another rule than the one that was written: a mutating
 	// webhook changed it, or an old CustomResourceDefinition dropped a field. Rulefleet does not write the
-	// rule again until the AlertRule or the PrometheusRule changes.
+	// rule again until the AlertRule, the RulePack or the PrometheusRule changes.
 	ReasonMutated = "Mutated"
 	// ReasonContested means that another client reverts, deletes or recreates the PrometheusRule after
 	// each write of Rulefleet. The message names the client if it is known. Rulefleet waits longer before
 	// each write. On a generated AlertRule: another client does the same to the AlertRule on the hub. On a
 	// SpokeCluster: Ready=False, and the message names one of the objects.
 	ReasonContested = "Contested"
-	// ReasonSuspended means that the AlertRule or the spoke is suspended, so that the spoke does not hold
+	// ReasonSuspended means that the AlertRule, the RulePack or the spoke is suspended, so that the spoke does not hold
 	// the current version of the rule. On a SpokeCluster: spec.suspend is true, and nothing is written to
 	// the spoke.
 	ReasonSuspended = "Suspended"

@@ -91,17 +91,17 @@ type SpokeClusterSpec struct {
 	// +kubebuilder:validation:Maximum=100000
 	MaxRules *int32 `json:"maxRules,omitempty"`
 
-	// tenants selects the namespaces of the hub whose AlertRules the spoke takes. By default, it takes those of
-	// all namespaces except platform namespaces: openshift, and those whose names begin with kube- or openshift-.
-	// AlertRules in Rulefleet's own namespace and generated AlertRules are always taken. If you narrow tenants,
+	// tenants selects the namespaces of the hub whose AlertRules and RulePacks the spoke takes. By default, it
+	// takes those of all namespaces except platform namespaces: openshift, and those whose names begin with kube-
+	// or openshift-. Those in Rulefleet's own namespace and generated AlertRules are always taken. If you narrow tenants,
 	// rules that are no longer taken are removed from the spoke. To add a platform
 	// namespace to the default, list it in names together with an empty selector ({}).
 	// +optional
 	Tenants *TenantSelection `json:"tenants,omitempty"`
 
 	// adoptHubIDs are the ids of former hubs whose PrometheusRules in the spoke this hub takes over. It
-	// takes over a PrometheusRule if this hub has an AlertRule with the same namespace and name as the
-	// AlertRule from which the former hub created it. Make sure that the former hub no longer writes to the
+	// takes over a PrometheusRule if this hub has an AlertRule or RulePack with the same namespace and name as
+	// the one from which the former hub created it. Make sure that the former hub no longer writes to the
 	// spoke.
 	// +optional
 	// +listType=set

@@ -4,6 +4,7 @@ import "github.com/rulefleet/rulefleet/api/v1alpha1"
 
 const (
 	kindRule     = "AlertRule"
+	kindPack     = "RulePack"
 	kindTemplate = "AlertRuleTemplate"
 	kindSpoke    = "SpokeCluster"
 	kindSecret   = "Secret"
@@ -24,9 +25,9 @@ var ofEvents = []Reason{
 	},
 	{
 		Name: "LeftBehind", On: []string{kindSpoke},
-		Message: "12 PrometheusRules were left in the spoke: …. AlertRules: …",
+		Message: "12 PrometheusRules were left in the spoke: …. Rules: …",
 		Meaning: "The spoke has left, but PrometheusRules are still in it or, if the spoke could not be read, may be. The message names their" +
-			" AlertRules.",
+			" AlertRules and RulePacks.",
 		Remedy: "A Normal Event: nothing, because the rules were meant to stay (the spoke was suspended, or its deletionPolicy was Orphan). A Warning:" +
 			" remove the rules with the command in the message. Run it only in the cluster with the UID in the message:" +
 			" `kubectl get namespace kube-system -o jsonpath='{.metadata.uid}'`.",
@@ -60,24 +61,24 @@ var ofEvents = []Reason{
 		Remedy: "Set the annotation only when deletions are held. If some wait for an acknowledgement, set it again when they are listed.",
 	},
 	{
-		Name: v1alpha1.ReasonInvalidExpr, On: []string{kindRule},
-		Meaning: "The AlertRule is not accepted: the expression is not valid.", Remedy: "See [InvalidExpr](#alertrule).",
+		Name: v1alpha1.ReasonInvalidExpr, On: []string{kindRule, kindPack},
+		Meaning: "The object is not accepted: an expression is not valid.", Remedy: "See [InvalidExpr](#alertrule).",
 	},
 	{
-		Name: v1alpha1.ReasonInvalidSpec, On: []string{kindRule},
-		Meaning: "The AlertRule is not accepted: a field is not valid.", Remedy: "See [InvalidSpec](#alertrule).",
+		Name: v1alpha1.ReasonInvalidSpec, On: []string{kindRule, kindPack},
+		Meaning: "The object is not accepted: a field is not valid.", Remedy: "See [InvalidSpec](#alertrule).",
 	},
 	{
-		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{kindRule},
-		Meaning: "The AlertRule is not accepted: it can't write to that namespace.", Remedy: "See [NamespaceNotAllowed](#alertrule).",
+		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{kindRule, kindPack},
+		Meaning: "The object is not accepted: it can't write to that namespace.", Remedy: "See [NamespaceNotAllowed](#alertrule).",
 	},
 	{
-		Name: v1alpha1.ReasonLimitExceeded, On: []string{kindRule},
-		Meaning: "The AlertRule is not accepted: the namespace has too many AlertRules.", Remedy: "See [LimitExceeded](#alertrule).",
+		Name: v1alpha1.ReasonLimitExceeded, On: []string{kindRule, kindPack},
+		Meaning: "The object is not accepted: the namespace has too many rules.", Remedy: "See [LimitExceeded](#alertrule).",
 	},
 	{
-		Name: v1alpha1.ReasonUnsupported, On: []string{kindRule},
-		Meaning: "The AlertRule is not accepted: the oldest Prometheus of the fleet can't parse it.", Remedy: "See [Unsupported](#alertrule).",
+		Name: v1alpha1.ReasonUnsupported, On: []string{kindRule, kindPack},
+		Meaning: "The object is not accepted: the oldest Prometheus of the fleet can't parse it.", Remedy: "See [Unsupported](#alertrule).",
 	},
 	{
 		Name: "AnnotationIgnored", On: []string{kindRule},

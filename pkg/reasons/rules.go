@@ -51,10 +51,10 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{accepted, ready, stalled},
 		Message: "spec.ruleNamespace: an AlertRule in namespace shop can only write to namespace shop of the spokes, not to kube-system; …",
-		Meaning: "An AlertRule outside of Rulefleet's own namespace can only write to the namespace of the same name in the spokes. The namespace" +
+		Meaning: "An AlertRule or a RulePack outside of Rulefleet's own namespace can only write to the namespace of the same name in the spokes. The namespace" +
 			" of generated AlertRules accepts only AlertRules as templates generate them.",
-		Remedy: "Follow the message: remove `spec.ruleNamespace`, or create the AlertRule in another namespace of the hub. An AlertRule in" +
-			" Rulefleet's own namespace can write to any namespace of the spokes; only administrators should create AlertRules there.",
+		Remedy: "Follow the message: remove `spec.ruleNamespace`, or create the object in another namespace of the hub. Those in" +
+			" Rulefleet's own namespace can write to any namespace of the spokes; only administrators should create AlertRules or RulePacks there.",
 	},
 	{
 		Name: v1alpha1.ReasonLimitExceeded, On: []string{accepted, ready, stalled},
@@ -68,16 +68,16 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonNoClusters, On: []string{ready},
 		Message: "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels",
-		Meaning: "The placement matches no registered spoke. Or it matches only spokes that do not take AlertRules of this namespace" +
+		Meaning: "The placement matches no registered spoke. Or it matches only spokes that do not take rules of this namespace" +
 			" (`spec.tenants` of the SpokeCluster); then the message counts them.",
 		Remedy: "Compare the placement with the labels of the spokes: `kubectl get spokes --show-labels`. If the spokes do not take the" +
-			" AlertRules of the namespace, ask the administrator of the hub.",
+			" rules of the namespace, ask the administrator of the hub.",
 	},
 	{
 		Name: v1alpha1.ReasonTenantNotAllowed, On: []string{row, ready, stalled},
 		Message: "SpokeCluster eu-1 does not take AlertRules of namespace shop (spec.tenants); remove the name from spec.placement.names, or ask" +
 			" an administrator of the hub to include the namespace in spec.tenants",
-		Meaning: "The placement names a spoke that does not take AlertRules of this namespace of the hub. If the spoke had the rule before, it is" +
+		Meaning: "The placement names a spoke that does not take rules of this namespace of the hub. If the spoke had the rule before, it is" +
 			" removed. If the placement selects such a spoke only by its labels, there is no row for it.",
 		Remedy: "Change the placement, or ask the administrator of the hub to include the namespace in `spec.tenants` of the" +
 			" SpokeCluster. If `spec.tenants` is absent, the spoke takes all namespaces except platform namespaces: to add a platform namespace, set" +
@@ -107,7 +107,7 @@ var ofRules = []Reason{
 		Message: "namespace \"shop\" not found in the spoke; create it there",
 		Meaning: "The spoke does not have the namespace of the rule, or the namespace is being deleted.",
 		Remedy: "Create the namespace in the spoke; if it is being deleted, wait until it is gone. The rule follows immediately. For an" +
-			" AlertRule in Rulefleet's own namespace, you can set `spec.ruleNamespace` to another namespace instead.",
+			" AlertRule or a RulePack in Rulefleet's own namespace, you can set `spec.ruleNamespace` to another namespace instead.",
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{row, ready, stalled},
@@ -142,7 +142,7 @@ var ofRules = []Reason{
 		Message: "the spoke changed PrometheusRule shop/web when it was written: most likely, a mutating webhook did so, or" +
 			" its CustomResourceDefinition is old and lacks a field. …",
 		Meaning: "The PrometheusRule that the spoke stored is not the one that was written. Either a mutating webhook changed it, or the spoke has" +
-			" an old CustomResourceDefinition, which drops fields that it does not know. Rulefleet does not write it again until the AlertRule or the" +
+			" an old CustomResourceDefinition, which drops fields that it does not know. Rulefleet does not write it again until the AlertRule, the RulePack or the" +
 			" PrometheusRule changes.",
 		Remedy: "Exclude PrometheusRules (no other kinds) with the label `app.kubernetes.io/managed-by: rulefleet` from the webhook. If the webhook" +
 			" enforces security, exclude the user `system:serviceaccount:rulefleet-system:rulefleet-spoke` instead, because anyone can set the label. Or update the" +
@@ -156,7 +156,7 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonSuspended, On: []string{row, ready},
-		Meaning: "The AlertRule or the spoke is suspended, and the spoke does not hold the current version of the rule.",
+		Meaning: "The AlertRule, the RulePack or the spoke is suspended, and the spoke does not hold the current version of the rule.",
 		Remedy:  "If this is intended, do nothing. To resume, set `spec.suspend` of the object that the message names to false. Before you resume a spoke, check the deletions in its `status.pendingDeletions`.",
 	},
 	{
@@ -205,7 +205,7 @@ var ofRules = []Reason{
 			" about \"shop\", so it does not see its series. …",
 		Meaning: "A Prometheus restricts the rule to the namespace of its PrometheusRule (`enforcedNamespaceLabel`), and the rule is about" +
 			" another namespace, or about none in particular. The rule would not see the series that it is about.",
-		Remedy: "For an AlertRule in Rulefleet's own namespace, set `spec.ruleNamespace` to the namespace that the rule is about. Otherwise, list the" +
+		Remedy: "For an AlertRule or a RulePack in Rulefleet's own namespace, set `spec.ruleNamespace` to the namespace that the rule is about. Otherwise, list the" +
 			" PrometheusRule in `spec.excludedFromEnforcement` of the Prometheus. It can then read the metrics of all namespaces, so do this only if" +
 			" no tenant can write PrometheusRules in that namespace.",
 	},

@@ -58,7 +58,7 @@ func TestExamples(t *testing.T) {
 		kind, _, _ := strings.Cut(id, " ")
 		kinds[kind]++
 	}
-	for _, kind := range []string{"AlertRule", "AlertRuleTemplate", "Deployment", "Secret", "SpokeCluster"} {
+	for _, kind := range []string{"AlertRule", "AlertRuleTemplate", "Deployment", "RulePack", "Secret", "SpokeCluster"} {
 		if kinds[kind] == 0 {
 			t.Errorf("there is no example of a %s", kind)
 		}
