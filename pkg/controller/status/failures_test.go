@@ -116,7 +116,7 @@ func TestFailures(t *testing.T) {
 		h.report("b", "web", "", "")
 		h.want("a", false)
 		h.wait(failuresInterval, "a", "b") // b is known to be well
-		h.want("a", true, "3 rules are", "2 NamespaceMissing, 1 QuotaExceeded", "shop/api: no room", "columns READY and REASON of: kubectl get ar -A")
+		h.want("a", true, "3 rules are", "2 NamespaceMissing, 1 QuotaExceeded", "shop/api: no room", "columns READY and REASON of: kubectl get alertrules,rulepacks -A")
 		h.want("b", true)
 
 		// Repeated verdicts do not change the message.
