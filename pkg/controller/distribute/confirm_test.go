@@ -26,10 +26,15 @@ import (
 // fall makes the hub's cache show a changed object while the API server has another version.
 func (w *world) fall(o client.Object, change func(o client.Object)) {
 	w.Helper()
+	o = w.ofKind(o)
 	if err := w.hub.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 		w.Fatal(err)
 	}
+	if p, ok := o.(*v1alpha1.RulePack); ok {
+		o = asAlertRule(p)
+	}
 	change(o)
+	o = w.ofKind(o)
 	w.Reconciler.Hub = interceptor.NewClient(w.hub.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
 			if key != client.ObjectKeyFromObject(o) {
@@ -38,6 +43,8 @@ func (w *world) fall(o client.Object, change func(o client.Object)) {
 			switch into := into.(type) {
 			case *v1alpha1.AlertRule:
 				o.(*v1alpha1.AlertRule).DeepCopyInto(into)
+			case *v1alpha1.RulePack:
+				o.(*v1alpha1.RulePack).DeepCopyInto(into)
 			case *v1alpha1.SpokeCluster:
 				o.(*v1alpha1.SpokeCluster).DeepCopyInto(into)
 			}
@@ -67,6 +74,7 @@ func TestOldKnowledge(t *testing.T) {
 			onRule(w, func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
 		},
 		"an override's state": func(w *world) {
+			w.onlyAlertRules()
 			onRule(w, func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: ar.Spec.Placement, State: v1alpha1.Disabled}}
 			})
@@ -95,16 +103,15 @@ func TestOldKnowledge(t *testing.T) {
 			w.drop(w.hub, alertRule()) // which is another decision
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := applied(t)
-			fn(w)
+		forKinds(t, name, func(w *world) {
+			fn(w.apply())
 			for range 2 {
 				if result := w.want(); result.RequeueAfter != live.BehindRetry {
-					t.Errorf("it looks again after %v", result.RequeueAfter)
+					w.Errorf("it looks again after %v", result.RequeueAfter)
 				}
 			}
 			if n := w.Brake.Acknowledge("s", nil); n != 0 {
-				t.Errorf("%d are held", n)
+				w.Errorf("%d are held", n)
 			}
 		})
 	}
@@ -275,6 +282,7 @@ func TestSuspects(t *testing.T) {
 			})
 		}},
 		"it is disabled here, and names a spoke that was lost": {member: later, kind: later, then: func(w *world) {
+			w.onlyAlertRules()
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s", "former"}}
 				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s"}}, State: v1alpha1.Disabled}}
@@ -318,20 +326,20 @@ func TestSuspects(t *testing.T) {
 			member(w, bare)
 			w.remake(hub.SpokeClusters, earlier)
 		}, held: true},
-		"the AlertRule is replaced by one that is elsewhere": {member: later, then: func(w *world) {
+		"the rule is replaced by one that is elsewhere": {member: later, then: func(w *world) {
 			w.replace(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Selector.MatchLabels["env"] = "dev" })
 		}},
-		"the AlertRule is gone with its kind, though the times say another": {kind: earlier, then: func(w *world) {
+		"the rule is gone with its kind, though the times say another": {kind: earlier, then: func(w *world) {
 			remove(w)
-			w.remake(hub.AlertRules, earlier)
+			w.remake(w.sources(), earlier)
 		}, held: true},
-		"the AlertRule is seen to go with its kind, though the times say another": {kind: earlier, then: func(w *world) {
+		"the rule is seen to go with its kind, though the times say another": {kind: earlier, then: func(w *world) {
 			w.deletedAt(metav1.NewTime(made), "7")
 			remove(w)
-			w.remake(hub.AlertRules, earlier)
+			w.remake(w.sources(), earlier)
 		}, held: true},
-		"the AlertRule of a kind that was made anew is seen to be deleted": {kind: earlier, then: func(w *world) {
-			w.remake(hub.AlertRules, earlier)
+		"the rule of a kind that was made anew is seen to be deleted": {kind: earlier, then: func(w *world) {
+			w.remake(w.sources(), earlier)
 			w.deletedAt(metav1.NewTime(made), "11")
 			remove(w)
 		}},
@@ -341,15 +349,15 @@ func TestSuspects(t *testing.T) {
 			})
 			w.crd = func(o client.Object) error { o.SetDeletionTimestamp(&later); return nil }
 		}, held: true},
-		"the AlertRule is gone with its kind": {kind: later, then: remove, held: true},
-		"the AlertRule is gone":               {kind: earlier, then: remove},
-		"the AlertRule is seen to be deleted": {kind: later, then: func(w *world) { w.deleted(later); remove(w) }},
-		"the AlertRule is seen to go with its kind": {
+		"the rule is gone with its kind": {kind: later, then: remove, held: true},
+		"the rule is gone":               {kind: earlier, then: remove},
+		"the rule is seen to be deleted": {kind: later, then: func(w *world) { w.deleted(later); remove(w) }},
+		"the rule is seen to go with its kind": {
 			kind: later, then: func(w *world) { w.deleted(metav1.NewTime(made)); remove(w) }, held: true,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := applied(t)
+		forKinds(t, name, func(w *world) {
+			w.apply()
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Placement = v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
 			})
@@ -386,26 +394,26 @@ func (w *world) fallBack(at metav1.Time) {
 	w.drop(w.hub, sc)
 	sc.ResourceVersion, sc.UID, sc.CreationTimestamp = "", "member", at
 	w.put(w.hub, sc)
-	seen, ar := sc.DeepCopy(), &v1alpha1.AlertRule{}
-	if err := w.hub.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: "down"}, ar); err != nil {
-		w.Fatal(err)
-	}
-	seen.ResourceVersion = ar.ResourceVersion // the fake client counts those of each object
+	seen := sc.DeepCopy()
+	seen.ResourceVersion = w.stored().GetResourceVersion() // the fake client counts those of each object
 	w.onSpokeCluster("", nil).Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: seen}, w.queue)
 }
 
 // change edits the rule, and the Reconciler sees that.
 func (w *world) change(change func(*v1alpha1.AlertRule)) {
 	w.Helper()
-	before, after := theRule(), theRule()
-	if err := w.hub.Get(w.Context(), hub.Key(before), before); err != nil {
-		w.Fatal(err)
-	}
+	before := w.stored()
 	w.edit(change)
-	if err := w.hub.Get(w.Context(), hub.Key(after), after); err != nil {
-		w.Fatal(err)
-	}
+	after := w.stored()
 	w.onSource("", nil).Update(w.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: before, ObjectNew: after}, w.queue)
+}
+
+// sources is the kind of the rule.
+func (w *world) sources() hub.Kind {
+	if w.kind == v1alpha1.RulePackKind {
+		return hub.RulePacks
+	}
+	return hub.AlertRules
 }
 
 // remake defines a kind again, at this time: its former definition was read before.
@@ -427,19 +435,19 @@ func (w *world) remake(kind hub.Kind, at metav1.Time) {
 // replace deletes the rule and creates it again, as kubectl replace --force does, and reports both events.
 func (w *world) replace(change func(*v1alpha1.AlertRule)) {
 	w.Helper()
-	ar := theRule()
-	if err := w.hub.Get(w.Context(), hub.Key(ar), ar); err != nil {
+	gone := w.stored()
+	ar := asAlertRule(gone.DeepCopyObject().(client.Object))
+	if err := w.hub.Delete(w.Context(), gone); err != nil {
 		w.Fatal(err)
 	}
-	w.drop(w.hub, ar.DeepCopy())
 	h := w.onSource("", nil)
-	gone := ar.DeepCopy()
-	gone.ResourceVersion += "0" // a deletion has a version of its own, which is later
+	gone.SetResourceVersion(gone.GetResourceVersion() + "0") // a deletion has a version of its own, which is later
 	h.Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: gone}, w.queue)
 	ar.UID, ar.ResourceVersion = "anew", ""
 	change(ar)
-	w.put(w.hub, ar)
-	h.Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: ar}, w.queue)
+	anew := w.ofKind(ar)
+	w.put(w.hub, anew)
+	h.Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: anew}, w.queue)
 }
 
 // deleted reports the deletion of the rule, which was created at this time.
@@ -449,7 +457,7 @@ func (w *world) deleted(made metav1.Time) { w.deletedAt(made, "") }
 func (w *world) deletedAt(made metav1.Time, version string) {
 	ar := alertRule()
 	ar.CreationTimestamp, ar.ResourceVersion = made, version
-	w.onSource("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: ar}, w.queue)
+	w.onSource("", nil).Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: w.ofKind(ar)}, w.queue)
 }
 
 // Rules that are held for a spoke are reconciled when it is engaged again.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
@@ -85,7 +86,7 @@ func TestContest(t *testing.T) {
 			w.sync()
 			w.spoil()
 			w.wantWait(w.want("get shop"), time.Second) // who it was
-			w.wantWords(w.wantRow(contested), `field manager "argocd-controller" changes PrometheusRule shop/`+objectName, "(2 times)")
+			w.wantWords(w.wantRow(contested), `field manager "argocd-controller" changes PrometheusRule shop/`+w.objectName(), "(2 times)")
 			if len(w.changed) == 0 {
 				w.Error("the SpokeCluster does not show it")
 			}
@@ -106,7 +107,7 @@ func TestContest(t *testing.T) {
 				w.spoil()
 				w.rules.ClearActions()
 				for {
-					result, err := w.Reconcile(w.Context(), request("s", "down"))
+					result, err := w.Reconcile(w.Context(), hub.Request("s", w.key("down")))
 					if err != nil {
 						w.Fatal(err)
 					}
@@ -131,7 +132,7 @@ func TestContest(t *testing.T) {
 			}
 			w.touch(func(o *monitoringv1.PrometheusRule) { o.Annotations["again"] += "x" })
 			w.wantWait(w.want("update shop", "get shop"), time.Second)
-			w.wantWords(w.wantRow(contested), `field manager "argocd-controller" changes PrometheusRule shop/`+objectName+" so often that no write succeeds")
+			w.wantWords(w.wantRow(contested), `field manager "argocd-controller" changes PrometheusRule shop/`+w.objectName()+" so often that no write succeeds")
 			w.sync()
 			w.pass(time.Second / 2)
 			w.wantWait(w.want(), time.Second/2)
@@ -189,7 +190,7 @@ func TestContest(t *testing.T) {
 			again()
 			w.wantWait(w.want("get shop"), time.Second)
 			w.wantRow("forgotten") // it is not meant to be there
-			if message, _ := w.Contests.InSpoke("s"); !strings.Contains(message, `field manager "argocd-controller" creates PrometheusRule shop/`+objectName+" again") {
+			if message, _ := w.Contests.InSpoke("s"); !strings.Contains(message, `field manager "argocd-controller" creates PrometheusRule shop/`+w.objectName()+" again") {
 				w.Errorf("the spoke shows %q", message)
 			}
 			w.pass(time.Second)
@@ -248,7 +249,7 @@ func TestContest(t *testing.T) {
 			w.spoil()
 			w.want("get shop")
 			w.pass(time.Second)
-			w.refuse["update"] = apierrors.NewConflict(resource, objectName, errors.New("changed"))
+			w.refuse["update"] = apierrors.NewConflict(resource, w.objectName(), errors.New("changed"))
 			w.wantWait(w.want("update shop"), 2*time.Second)
 			w.pass(2 * time.Second)
 			w.wantWait(w.want("update shop"), 4*time.Second)
@@ -263,7 +264,7 @@ func TestContest(t *testing.T) {
 			}
 			w.want("get shop")
 			w.pass(time.Second)
-			w.refuse["delete"] = apierrors.NewConflict(resource, objectName, errors.New("changed"))
+			w.refuse["delete"] = apierrors.NewConflict(resource, w.objectName(), errors.New("changed"))
 			w.wantWait(w.want("delete shop"), 2*time.Second)
 			w.pass(2 * time.Second)
 			w.wantWait(w.want("delete shop"), 4*time.Second)
@@ -298,8 +299,9 @@ func TestContest(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w, at := applied(t), metav1.Unix(1e9, 0)
+		forKinds(t, name, func(w *world) {
+			w.apply()
+			at := metav1.Unix(1e9, 0)
 			w.fields = []metav1.ManagedFieldsEntry{{Manager: contest.Manager, Time: &at}, {Manager: them, Time: &at}}
 			fn(w)
 		})

@@ -331,19 +331,22 @@ func alertRule() *v1alpha1.AlertRule {
 // edit changes the rule on the hub.
 func (w *world) edit(change func(*v1alpha1.AlertRule)) {
 	w.Helper()
-	is := w.ofKind(&v1alpha1.AlertRule{})
-	if err := w.hub.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: "down"}, is); err != nil {
-		w.Fatal(err)
-	}
-	ar, ok := is.(*v1alpha1.AlertRule)
-	if !ok {
-		ar = fromPack(is.(*v1alpha1.RulePack))
-	}
+	ar := asAlertRule(w.stored())
 	change(ar)
 	ar.Generation++
 	if err := w.hub.Update(w.Context(), w.ofKind(ar)); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// stored returns the rule as it is on the hub.
+func (w *world) stored() client.Object {
+	w.Helper()
+	o := w.ofKind(theRule())
+	if err := w.hub.Get(w.Context(), hub.Key(o), o); err != nil {
+		w.Fatal(err)
+	}
+	return o
 }
 
 // object returns the rule's PrometheusRule in the spoke's namespace shop, or nil.
@@ -387,8 +390,12 @@ func (w *world) ofKind(o client.Object) client.Object {
 	return p
 }
 
-// fromPack is the reverse.
-func fromPack(p *v1alpha1.RulePack) *v1alpha1.AlertRule {
+// asAlertRule is the reverse of ofKind.
+func asAlertRule(o client.Object) *v1alpha1.AlertRule {
+	p, ok := o.(*v1alpha1.RulePack)
+	if !ok {
+		return o.(*v1alpha1.AlertRule)
+	}
 	ar := &v1alpha1.AlertRule{ObjectMeta: p.ObjectMeta, Status: p.Status, Spec: v1alpha1.AlertRuleSpec{
 		Placement: p.Spec.Placement, RuleNamespace: p.Spec.RuleNamespace, State: p.Spec.State, Suspend: p.Spec.Suspend,
 	}}
@@ -1252,14 +1259,13 @@ func TestReconcileMutated(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+		forKinds(t, name, func(w *world) {
 			w.put(w.hub, alertRule())
 			w.mutate = relabel
 			w.want("create shop")
 			digest := w.wantRow("Pending/Mutated").AnswerDigest
 			if digest == "" || len(digest) > 64 {
-				t.Fatalf("the answer is %q", digest)
+				w.Fatalf("the answer is %q", digest)
 			}
 			w.sync()
 			fn(w, digest)
@@ -1269,8 +1275,15 @@ func TestReconcileMutated(t *testing.T) {
 
 // A rule without a place in its namespace is not written, and what is in the spoke stays as it is.
 func TestRuleWithoutAPlace(t *testing.T) {
-	w := newWorld(t)
-	w.Places = hub.NewPlaces(w.hub, 1, admin)
+	forKinds(t, "in order", testRuleWithoutAPlace)
+}
+
+func testRuleWithoutAPlace(w *world) {
+	room := 1
+	if w.kind == v1alpha1.RulePackKind {
+		room = 2 // it has two rules
+	}
+	w.Places = hub.NewPlaces(w.hub, room, admin)
 	var changed []string
 	w.Changed = func(key rule.Key) { changed = append(changed, key.Name) }
 	first := alertRule()
@@ -1281,19 +1294,17 @@ func TestRuleWithoutAPlace(t *testing.T) {
 	w.put(w.hub, second)
 	handler := w.onSource("", nil)
 	for _, ar := range []*v1alpha1.AlertRule{first, second} {
-		handler.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: ar}, w.queue)
+		handler.Create(w.Context(), event.TypedCreateEvent[client.Object]{Object: w.ofKind(ar)}, w.queue)
 	}
 	w.enqueued()
 	w.want()
 	w.wantRow("")
 
 	// The first one leaves, so there is room.
-	if err := w.hub.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	handler.Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: first}, w.queue)
+	w.drop(w.hub, first)
+	handler.Delete(w.Context(), event.TypedDeleteEvent[client.Object]{Object: w.ofKind(first)}, w.queue)
 	if got := w.enqueued(); !slices.Equal(got, []string{"down in s", "first in s"}) || !slices.Equal(changed, []string{"down"}) {
-		t.Errorf("enqueued are %q, and the status of %q", got, changed)
+		w.Errorf("enqueued are %q, and the status of %q", got, changed)
 	}
 	w.want("create shop")
 	w.sync()
@@ -1301,17 +1312,17 @@ func TestRuleWithoutAPlace(t *testing.T) {
 	w.wantRow("Applied")
 
 	// It has no place any more, as after a restart with its status lost, and is moved elsewhere.
-	w.Places = hub.NewPlaces(w.hub, 1, admin)
+	w.Places = hub.NewPlaces(w.hub, room, admin)
 	older := alertRule()
 	older.Name, older.UID = "older", "older"
 	w.put(w.hub, older)
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.Placement.Names[0] = "elsewhere" })
 	w.want()
 	if w.object() == nil {
-		t.Error("it is removed")
+		w.Error("it is removed")
 	}
-	if rules, _ := w.Doomed(t.Context(), "s"); len(rules) > 0 {
-		t.Errorf("to be removed are %q", rules)
+	if rules, _ := w.Doomed(w.Context(), "s"); len(rules) > 0 {
+		w.Errorf("to be removed are %q", rules)
 	}
 	// One that is disabled is removed, whether it has a place or not.
 	w.edit(func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
