@@ -145,8 +145,12 @@ func (f *lifecycle) expectLeft(t *testing.T, name string, m *fleet.Member, forei
 func (f *lifecycle) leave(t *testing.T) {
 	m, rules, foreign := f.joined(t, "leaver")
 	update(t, f.Hub, registration("leaver"), func(s *corev1.Secret) { s.Labels["theirs"] = "too" })
-	for i := range 30 { // more than the brake releases, and than the status lists
-		create(t, f.Hub, alertRule(fmt.Sprintf("bulk-%d", i), "shop", onNamed("leaver")))
+	for i := range 15 { // together, more than the brake releases
+		name := fmt.Sprintf("bulk-%d", i)
+		create(t, f.Hub, alertRule(name, "shop", onNamed("leaver")))
+		pack := samplePack(t, name, "shop", 5)
+		pack.Spec.Placement = onNamed("leaver")
+		create(t, f.Hub, pack)
 	}
 	eventually(t, "all are there", func(ctx context.Context) error { return ownedBy(ctx, m, 32) })
 	must(t, f.Hub.Client.Delete(t.Context(), membership("leaver")))
