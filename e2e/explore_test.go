@@ -24,6 +24,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/leader"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
@@ -390,8 +391,12 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 	if err != nil {
 		return nil, err
 	}
+	sources := make(map[types.NamespacedName]rule.Source, len(rules))
+	for key, ar := range rules {
+		sources[key] = ar
+	}
 	state := &oracle.Spoke{
-		Cluster: *hub.ClusterOf(sc), Options: exploredRender, Rules: rules, Holds: held,
+		Cluster: *hub.ClusterOf(sc), Options: exploredRender, Rules: sources, Holds: held,
 		Row: func(key types.NamespacedName) *v1alpha1.ClusterStatus { return row(rules[key], s.name) },
 	}
 	faults := state.Faults()

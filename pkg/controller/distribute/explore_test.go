@@ -2,6 +2,7 @@ package distribute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -43,11 +44,13 @@ type exploration struct {
 	*model.Schedule
 
 	leader *process
+	// kind is that of all rules.
+	kind string
 
-	// lost are the AlertRules that were lost with their kind: nobody asked for the removal of what was in the spoke
+	// lost are the rules that were lost with their kind: nobody asked for the removal of what was in the spoke
 	// then.
 	lost    map[types.NamespacedName]types.UID
-	backup  []*v1alpha1.AlertRule
+	backup  []rule.Source
 	version int
 	undo    func() // called after each write, unless it is nil
 	denies  bool   // an admission webhook in the spoke denies each write
@@ -106,7 +109,8 @@ func (p *process) Forget(of rule.Key, _ string) {
 
 // explore starts a hub with a spoke.
 func explore(s *model.Schedule) *exploration {
-	e := &exploration{Schedule: s, lost: map[types.NamespacedName]types.UID{}, ahead: map[types.UID]time.Duration{}}
+	kind := rapid.SampledFrom([]string{v1alpha1.AlertRuleKind, v1alpha1.RulePackKind}).Draw(s.T, "kind")
+	e := &exploration{Schedule: s, kind: kind, lost: map[types.NamespacedName]types.UID{}, ahead: map[types.UID]time.Duration{}}
 	for _, ns := range []string{"shop", "monitoring"} {
 		o := spoke.NamespaceMetadata()
 		o.Name = ns
@@ -172,7 +176,7 @@ var exploredValidator = validation.New(validation.Options{AdminNamespace: admin,
 // sawOnHub handles an event of the hub as the controller does.
 func (p *process) sawOnHub(c model.Change) {
 	switch c.Kind {
-	case "AlertRule":
+	case p.e.kind:
 		p.Deliver(p.reconciler.onSource("", nil), c, hub.Edited.Update)
 	case "SpokeCluster":
 		p.Deliver(p.reconciler.onSpokeCluster("", nil), c, hub.Decided.Update)
@@ -189,19 +193,55 @@ func (p *process) sawInSpoke(c model.Change) {
 	}
 }
 
+// key is the key of the rule of a name.
+func (e *exploration) key(name types.NamespacedName) rule.Key {
+	return rule.Key{Kind: e.kind, Namespace: name.Namespace, Name: name.Name}
+}
+
+func (e *exploration) objectName(name types.NamespacedName) string {
+	return rule.ObjectName(hubID, e.key(name))
+}
+
+// plural is the plural of the kind of all rules.
+func (e *exploration) plural() string { return strings.ToLower(e.kind) + "s" }
+
+// source returns a rule of the hub, or nil.
+func (e *exploration) source(name types.NamespacedName) rule.Source {
+	s, _ := e.Hub.Find(model.Ref{Kind: e.kind, NamespacedName: name}).(rule.Source)
+	return s
+}
+
+// names returns the rule that an object's annotation names.
+func (e *exploration) names(o *monitoringv1.PrometheusRule) string {
+	_, annotations := rule.NamesOf(e.key(types.NamespacedName{}))
+	for annotation := range annotations {
+		return o.Annotations[annotation]
+	}
+	return ""
+}
+
 // wants returns what the hub wants of a rule in the spoke: nil for nothing. known is false if that can't be
 // said.
 func (e *exploration) wants(key types.NamespacedName) (o *monitoringv1.PrometheusRule, known bool) {
-	ctx := context.Background()
-	c, err := hub.Cluster(ctx, e.Hub, "s")
-	if err != nil || c == nil || c.Suspended {
-		return nil, false
-	}
-	ar, _ := e.Hub.Find(model.Ref{Kind: "AlertRule", NamespacedName: key}).(*v1alpha1.AlertRule)
-	hub.WithEvaluators(c, nil, "")
-	o, err = oracle.Wanted(ar, *c, exploredRender)
-	return o, err == nil
+	o, suspended, err := e.decided(key)
+	return o, err == nil && !suspended
 }
+
+// decided returns what people decided about a rule in the spoke, whether it is written there or not.
+func (e *exploration) decided(key types.NamespacedName) (o *monitoringv1.PrometheusRule, suspended bool, err error) {
+	c, err := hub.Cluster(context.Background(), e.Hub, "s")
+	if err != nil {
+		return nil, false, err
+	}
+	if c == nil {
+		return nil, false, errNoCluster
+	}
+	hub.WithEvaluators(c, nil, "")
+	o, err = oracle.Wanted(e.source(key), *c, exploredRender)
+	return o, c.Suspended, err
+}
+
+var errNoCluster = errors.New("there is no SpokeCluster")
 
 func find(s *model.Server, namespace, name string) *monitoringv1.PrometheusRule {
 	o, _ := s.Find(model.Ref{Kind: "PrometheusRule", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}).(*monitoringv1.PrometheusRule)
@@ -295,10 +335,10 @@ func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 		e.Violation("%s is removed, and what the hub wants is unknown", key)
 	case want != nil && want.Namespace == o.Namespace && want.Name == o.Name:
 		e.Violation("%s is removed, and the hub wants it", key)
-	case e.Released(key): // a person asked for it
+	case e.Released(of): // a person asked for it
 	case e.ahead[o.UID] > p.ahead: // this process can't know that the object is older than it seems
 	case want == nil && e.lost[key] == o.UID:
-		e.Violation("%s is removed, and its AlertRule was lost with its kind", key)
+		e.Violation("%s is removed, and its rule was lost with its kind", key)
 	case want == nil && e.Unlabeled[o.UID] && e.byLabel(key):
 		e.Violation("%s is removed, and the labels that placed it were lost", key)
 	}
@@ -311,18 +351,18 @@ func (e *exploration) removes(p *process, o *monitoringv1.PrometheusRule) {
 			holds++
 		}
 	}
-	if !e.Released(key) {
+	if !e.Released(of) {
 		e.CountRemoval(p.Process, key.String(), holds)
 	}
 }
 
 // byLabel reports whether the lost labels would place a rule in the spoke.
 func (e *exploration) byLabel(key types.NamespacedName) bool {
-	ar, ok := e.Hub.Find(model.Ref{Kind: "AlertRule", NamespacedName: key}).(*v1alpha1.AlertRule)
-	if !ok || !rule.MaybeEnabled(ar) {
+	source := e.source(key)
+	if source == nil || !rule.MaybeEnabled(source) {
 		return false
 	}
-	placed, err := rule.PlacedIn(ar, rule.Cluster{Name: "s", Labels: e.Lost})
+	placed, err := rule.PlacedIn(source, rule.Cluster{Name: "s", Labels: e.Lost})
 	return err == nil && placed
 }
 
@@ -337,7 +377,7 @@ func (e *exploration) observe() {
 		}
 		want, known := e.wants(key)
 		wanted[key.String()] = !known || want != nil
-		if known && want != nil {
+		if meant, _, err := e.decided(key); err == nil && meant != nil {
 			delete(e.Unlabeled, o.GetUID()) // it does not depend on the labels that were lost
 		}
 	}
@@ -347,7 +387,7 @@ func (e *exploration) observe() {
 // The operations of people, of others in the spoke, of time, and of what is between the processes.
 
 func (e *exploration) rules() map[types.NamespacedName]client.Object {
-	return e.Hub.Objects("AlertRule")
+	return e.Hub.Objects(e.kind)
 }
 
 func (e *exploration) pick(label string) types.NamespacedName {
@@ -363,12 +403,12 @@ func (e *exploration) apply(key types.NamespacedName, placement v1alpha1.Cluster
 	delete(e.lost, key)
 	if now, ok := e.rules()[key]; ok {
 		ar.ResourceVersion = now.GetResourceVersion()
-		if _, err := e.Hub.Update(ar); err != nil {
+		if _, err := e.Hub.Update(inKind(e.kind, ar)); err != nil {
 			e.Fatal(err)
 		}
 		return
 	}
-	e.Create(e.Hub, ar)
+	e.Create(e.Hub, inKind(e.kind, ar))
 }
 
 var exploredPlacements = map[string]v1alpha1.ClusterSelection{
@@ -380,7 +420,7 @@ var exploredPlacements = map[string]v1alpha1.ClusterSelection{
 }
 
 func (e *exploration) personAppliesARule(*rapid.T) {
-	if !e.Defined("alertrules") {
+	if !e.Defined(e.plural()) {
 		e.Skip("the kind is lost")
 	}
 	key := e.pick("rule")
@@ -407,11 +447,11 @@ func (e *exploration) personDeletesARule(*rapid.T) {
 		e.Skip("there is none")
 	}
 	e.Say("a person deletes rule %s", key.Name)
-	_ = e.Hub.Delete(model.Ref{Kind: "AlertRule", NamespacedName: key}, nil)
+	_ = e.Hub.Delete(model.Ref{Kind: e.kind, NamespacedName: key}, nil)
 }
 
 func (e *exploration) personAppliesMany(*rapid.T) {
-	if !e.Defined("alertrules") || e.rules()[model.Many(0)] != nil {
+	if !e.Defined(e.plural()) || e.rules()[model.Many(0)] != nil {
 		e.Skip("not now")
 	}
 	e.Say("a person applies %d rules", model.Crowd)
@@ -426,7 +466,7 @@ func (e *exploration) personDeletesMany(*rapid.T) {
 	}
 	e.Say("a person deletes %d rules", model.Crowd)
 	for i := range model.Crowd {
-		_ = e.Hub.Delete(model.Ref{Kind: "AlertRule", NamespacedName: model.Many(i)}, nil)
+		_ = e.Hub.Delete(model.Ref{Kind: e.kind, NamespacedName: model.Many(i)}, nil)
 	}
 }
 
@@ -440,36 +480,37 @@ func (e *exploration) personSuspendsTheSpoke(*rapid.T) {
 }
 
 func (e *exploration) hubLosesRules(*rapid.T) {
-	if !e.Defined("alertrules") || e.backup != nil {
+	if !e.Defined(e.plural()) || e.backup != nil {
 		e.Skip("they are lost")
 	}
-	e.Say("the hub loses the kind AlertRule")
-	e.backup = []*v1alpha1.AlertRule{}
-	e.Lose("alertrules", "AlertRule", func(key types.NamespacedName, o client.Object) {
+	e.Say("the hub loses the kind %s", e.kind)
+	e.backup = []rule.Source{}
+	e.Lose(e.plural(), e.kind, func(key types.NamespacedName, o client.Object) {
 		want, known := e.wants(key)
-		unwanted := known && want == nil || !rule.MaybeEnabled(o.(*v1alpha1.AlertRule)) // a person decided that
-		if o := find(e.Spoke, "shop", rule.ObjectName(hubID, rule.AlertRuleKey(key.Namespace, key.Name))); o != nil && !unwanted {
+		unwanted := known && want == nil || !rule.MaybeEnabled(o.(rule.Source)) // a person decided that
+		if o := find(e.Spoke, "shop", e.objectName(key)); o != nil && !unwanted {
 			e.lost[key] = o.UID
 		}
-		e.backup = append(e.backup, o.(*v1alpha1.AlertRule))
+		e.backup = append(e.backup, o.(rule.Source))
 	})
 }
 
-func (e *exploration) hubDefinesRulesAgain(*rapid.T) { e.DefineAgain("alertrules") }
+func (e *exploration) hubDefinesRulesAgain(*rapid.T) { e.DefineAgain(e.plural()) }
 
 func (e *exploration) personRestoresRules(*rapid.T) {
-	if !e.Defined("alertrules") || e.backup == nil {
+	if !e.Defined(e.plural()) || e.backup == nil {
 		e.Skip("nothing to restore")
 	}
 	whole := rapid.Bool().Draw(e.T, "whole")
 	e.Say("a person restores the backup of rules, whole: %v", whole)
-	slices.SortFunc(e.backup, func(a, b *v1alpha1.AlertRule) int { return oracle.CompareKeys(hub.Key(a), hub.Key(b)) })
+	slices.SortFunc(e.backup, func(a, b rule.Source) int { return oracle.CompareKeys(hub.Key(a), hub.Key(b)) })
 	for i, was := range e.backup {
 		if (!whole && i%2 == 1) || e.rules()[hub.Key(was)] != nil {
 			continue
 		}
-		ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name}, Spec: *was.Spec.DeepCopy()}
-		e.Create(e.Hub, ar)
+		is := asAlertRule(was.DeepCopyObject().(client.Object))
+		is.ObjectMeta, is.Status = metav1.ObjectMeta{Namespace: was.GetNamespace(), Name: was.GetName()}, v1alpha1.RuleStatus{}
+		e.Create(e.Hub, inKind(e.kind, is))
 		delete(e.lost, hub.Key(was))
 	}
 	e.backup = nil
@@ -479,7 +520,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 // ours picks an object of a rule in the spoke.
 func (e *exploration) ours() *monitoringv1.PrometheusRule {
 	key := e.pick("rule")
-	o := find(e.Spoke, "shop", rule.ObjectName(hubID, rule.AlertRuleKey(key.Namespace, key.Name)))
+	o := find(e.Spoke, "shop", e.objectName(key))
 	if o == nil || !rule.Owned(o, hubID) {
 		e.Skip("there is none")
 	}
@@ -491,14 +532,15 @@ func (e *exploration) otherWrites(*rapid.T) {
 	e.Disturbed = true
 	switch what := rapid.SampledFrom([]string{"expression", "hub", "rule"}).Draw(e.T, "what"); what {
 	case "expression":
-		e.Say("another client changes the expression of %s", o.Annotations[v1alpha1.AlertRuleAnnotation])
+		e.Say("another client changes the expression of %s", e.names(o))
 		o = reverted(o)
 	case "hub":
-		e.Say("another client takes the hub's label from %s", o.Annotations[v1alpha1.AlertRuleAnnotation])
+		e.Say("another client takes the hub's label from %s", e.names(o))
 		delete(o.Labels, v1alpha1.HubLabel)
 	case "rule":
-		e.Say("another client writes another rule's name on %s", o.Annotations[v1alpha1.AlertRuleAnnotation])
-		o.Annotations[v1alpha1.AlertRuleAnnotation] = "shop/" + e.pick("other").Name
+		e.Say("another client writes another rule's name on %s", e.names(o))
+		_, annotations := rule.NamesOf(e.key(e.pick("other")))
+		maps.Copy(o.Annotations, annotations)
 	}
 	_, _ = e.Spoke.Update(o)
 }
@@ -546,7 +588,7 @@ func (e *exploration) webhookDenies(*rapid.T) {
 func (e *exploration) checkLeftovers(*rapid.T) {
 	e.Say("everything arrives, for five minutes")
 	e.Live(5*time.Minute, e.observe)
-	if !e.denies || !e.Defined("alertrules") || !e.UpToDate() || e.Former != nil {
+	if !e.denies || !e.Defined(e.plural()) || !e.UpToDate() || e.Former != nil {
 		return
 	}
 	for name, o := range e.Spoke.Objects("PrometheusRule") {
@@ -564,13 +606,13 @@ func (e *exploration) checkLeftovers(*rapid.T) {
 func (e *exploration) otherDeletes(*rapid.T) {
 	o := e.ours()
 	e.Disturbed = true
-	e.Say("another client deletes the PrometheusRule of %s", o.Annotations[v1alpha1.AlertRuleAnnotation])
+	e.Say("another client deletes the PrometheusRule of %s", e.names(o))
 	_ = e.Spoke.Delete(model.RefOf(o), nil)
 }
 
 func (e *exploration) otherCreates(*rapid.T) {
 	key := e.pick("rule")
-	name := rule.ObjectName(hubID, rule.AlertRuleKey(key.Namespace, key.Name))
+	name := e.objectName(key)
 	if find(e.Spoke, "shop", name) != nil {
 		e.Skip("it is taken")
 	}
@@ -590,18 +632,18 @@ func (e *exploration) check() {
 	}
 	hub.WithEvaluators(sc, nil, "")
 	state := &oracle.Spoke{
-		Cluster: *sc, Options: exploredRender, Rules: map[types.NamespacedName]*v1alpha1.AlertRule{}, Holds: map[types.NamespacedName]*monitoringv1.PrometheusRule{},
+		Cluster: *sc, Options: exploredRender, Rules: map[types.NamespacedName]rule.Source{}, Holds: map[types.NamespacedName]*monitoringv1.PrometheusRule{},
 		Row:     func(key types.NamespacedName) *v1alpha1.ClusterStatus { return e.leader.reports[key] },
-		Excused: func(key types.NamespacedName, _ *monitoringv1.PrometheusRule) bool { return e.Pending(key) },
+		Excused: func(key types.NamespacedName, _ *monitoringv1.PrometheusRule) bool { return e.Pending(e.key(key)) },
 	}
 	for key, o := range e.rules() {
-		state.Rules[key] = o.(*v1alpha1.AlertRule)
+		state.Rules[key] = o.(rule.Source)
 	}
 	for key, o := range e.Spoke.Objects("PrometheusRule") {
 		state.Holds[key] = o.(*monitoringv1.PrometheusRule)
 	}
 	for key, row := range e.leader.leftovers {
-		if !e.Pending(key) {
+		if !e.Pending(e.key(key)) {
 			e.Violation("nothing of %s is left, and this is reported: %+v", key, row)
 		}
 	}

@@ -374,9 +374,16 @@ func (w *world) objectName() string { return rule.ObjectName(hubID, w.key("down"
 
 // ofKind returns an AlertRule as a RulePack, if the world's rule is one. Other objects stay.
 func (w *world) ofKind(o client.Object) client.Object {
-	ar, ok := o.(*v1alpha1.AlertRule)
-	if !ok || w.kind != v1alpha1.RulePackKind {
-		return o
+	if ar, ok := o.(*v1alpha1.AlertRule); ok {
+		return inKind(w.kind, ar)
+	}
+	return o
+}
+
+// inKind returns an AlertRule, as a RulePack if that is the kind.
+func inKind(kind string, ar *v1alpha1.AlertRule) client.Object {
+	if kind != v1alpha1.RulePackKind {
+		return ar
 	}
 	p := &v1alpha1.RulePack{ObjectMeta: ar.ObjectMeta, Status: ar.Status, Spec: v1alpha1.RulePackSpec{
 		Placement: ar.Spec.Placement, RuleNamespace: ar.Spec.RuleNamespace, State: ar.Spec.State, Suspend: ar.Spec.Suspend,
@@ -390,7 +397,7 @@ func (w *world) ofKind(o client.Object) client.Object {
 	return p
 }
 
-// asAlertRule is the reverse of ofKind.
+// asAlertRule is the reverse of inKind.
 func asAlertRule(o client.Object) *v1alpha1.AlertRule {
 	p, ok := o.(*v1alpha1.RulePack)
 	if !ok {

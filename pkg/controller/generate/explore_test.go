@@ -255,7 +255,7 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 		e.Violation("%s is removed, and there is no SpokeCluster", ar.Name)
 	case want[ar.Name] != nil && fixed(want[ar.Name], ar):
 		e.Violation("%s is removed, and it is wanted", ar.Name)
-	case e.Released(hub.Key(ar)): // a person asked for it
+	case e.Released(rule.KeyOf(ar)): // a person asked for it
 	case e.lost[template][ar.UID] && e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: key}) != nil:
 		e.Violation("%s is removed, and its template was lost", ar.Name)
 	case e.Unlabeled[ar.UID]:
@@ -269,7 +269,7 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 			holds++
 		}
 	}
-	if !e.Released(hub.Key(ar)) {
+	if !e.Released(rule.KeyOf(ar)) {
 		e.CountRemoval(p, ar.Name, holds)
 	}
 }
@@ -311,7 +311,7 @@ func (e *exploration) check() {
 	all := e.Hub.Objects("AlertRule")
 	for _, key := range slices.SortedFunc(maps.Keys(all), oracle.CompareKeys) {
 		ar := all[key].(*v1alpha1.AlertRule)
-		if hub.Generated(ar) && !wanted[ar.Name] && !e.Pending(key) {
+		if hub.Generated(ar) && !wanted[ar.Name] && !e.Pending(rule.KeyOf(ar)) {
 			e.Violation("AlertRule %s stays", key)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
@@ -103,14 +104,14 @@ func (s *Schedule) acknowledged(p *Process, sc *v1alpha1.SpokeCluster) {
 	s.Budget.Release(p, time.Now())
 }
 
-// Released reports whether a person acknowledged the removal of an AlertRule's objects.
-func (s *Schedule) Released(key types.NamespacedName) bool { return s.released[key.String()] }
+// Released reports whether a person acknowledged the removal of a rule's objects.
+func (s *Schedule) Released(key rule.Key) bool { return s.released[key.Listed()] }
 
-// Pending reports whether the SpokeCluster shows that the removal of an AlertRule's objects waits for a person. It names
-// some of those that wait.
-func (s *Schedule) Pending(key types.NamespacedName) bool {
+// Pending reports whether the SpokeCluster shows that the removal of a rule's objects waits for a person. It names some
+// of those that wait.
+func (s *Schedule) Pending(key rule.Key) bool {
 	p := s.SpokeCluster().Status.PendingDeletions
-	return p != nil && (slices.Contains(p.Names, key.String()) || int(p.Count) > len(p.Names))
+	return p != nil && (slices.Contains(p.Names, key.Listed()) || int(p.Count) > len(p.Names))
 }
 
 func pending(sc *v1alpha1.SpokeCluster) []string {

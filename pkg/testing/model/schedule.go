@@ -59,13 +59,13 @@ type Schedule struct {
 
 	fault    string          // of the next write
 	lagged   time.Duration   // how long the leader's caches have been behind
-	released map[string]bool // the AlertRules whose removal a person acknowledged
+	released map[string]bool // the rules whose removal a person acknowledged, as a SpokeCluster lists them
 	// hubBegin and spokeBegin are how many changes there were at the start.
 	hubBegin, spokeBegin int
 }
 
 // kinds are those of the API, by their plurals.
-var kinds = []string{"alertrules", "alertruletemplates", "spokeclusters"}
+var kinds = []string{"alertrules", "rulepacks", "alertruletemplates", "spokeclusters"}
 
 // Explore checks a property of random schedules: see explore.Run.
 func Explore(t *testing.T, property func(*Schedule)) {

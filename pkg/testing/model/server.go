@@ -147,6 +147,8 @@ func copyStatus(from, to client.Object) {
 	switch to := to.(type) {
 	case *v1alpha1.AlertRule:
 		to.Status = *from.(*v1alpha1.AlertRule).Status.DeepCopy()
+	case *v1alpha1.RulePack:
+		to.Status = *from.(*v1alpha1.RulePack).Status.DeepCopy()
 	case *v1alpha1.SpokeCluster:
 		to.Status = *from.(*v1alpha1.SpokeCluster).Status.DeepCopy()
 	case *v1alpha1.AlertRuleTemplate:
@@ -214,6 +216,8 @@ func resource(r Ref) schema.GroupResource {
 func spec(o client.Object) any {
 	switch o := o.(type) {
 	case *v1alpha1.AlertRule:
+		return o.Spec
+	case *v1alpha1.RulePack:
 		return o.Spec
 	case *v1alpha1.AlertRuleTemplate:
 		return o.Spec

@@ -17,17 +17,17 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
-// Wanted returns the PrometheusRule that an AlertRule must have in a spoke, or nil if it must have none. The AlertRule
-// may be nil. It returns the error of a rule that can't be placed or rendered.
-func Wanted(ar *v1alpha1.AlertRule, c rule.Cluster, o delivery.Options) (*monitoringv1.PrometheusRule, error) {
-	if ar == nil || !rule.MaybeEnabled(ar) {
+// Wanted returns the PrometheusRule that an AlertRule or a RulePack must have in a spoke, or nil if it must have none.
+// The source may be nil. It returns the error of one that can't be placed or rendered.
+func Wanted(source rule.Source, c rule.Cluster, o delivery.Options) (*monitoringv1.PrometheusRule, error) {
+	if source == nil || !rule.MaybeEnabled(source) {
 		return nil, nil
 	}
-	placed, err := rule.PlacedIn(ar, c)
+	placed, err := rule.PlacedIn(source, c)
 	if err != nil || !placed {
 		return nil, err
 	}
-	return delivery.Render(ar, c, o)
+	return delivery.Render(source, c, o)
 }
 
 // Generated returns the AlertRules that a Deployment must have, by name. Templates that are not valid for it are left
@@ -52,19 +52,19 @@ func Generated(w templating.Workload, templates []*v1alpha1.AlertRuleTemplate, n
 type Spoke struct {
 	Cluster rule.Cluster
 	Options delivery.Options
-	// Rules are the AlertRules of the hub, and Holds the PrometheusRules in the spoke.
-	Rules map[types.NamespacedName]*v1alpha1.AlertRule
+	// Rules are the AlertRules or RulePacks of the hub, and Holds the PrometheusRules in the spoke.
+	Rules map[types.NamespacedName]rule.Source
 	Holds map[types.NamespacedName]*monitoringv1.PrometheusRule
-	// Row returns the spoke's row in the status of an AlertRule, or nil.
+	// Row returns the spoke's row in the status of a rule, or nil.
 	Row func(key types.NamespacedName) *v1alpha1.ClusterStatus
-	// Excused reports whether a PrometheusRule may stay that its AlertRule does not want. nil excuses none.
+	// Excused reports whether a PrometheusRule may stay that its source does not want. nil excuses none.
 	Excused func(key types.NamespacedName, o *monitoringv1.PrometheusRule) bool
 }
 
 // Faults returns what is wrong in a spoke that is connected, when nothing is broken and all is processed.
 func (s *Spoke) Faults() []string {
 	var faults []string
-	wanted := map[types.NamespacedName]types.NamespacedName{} // the AlertRule, by object
+	wanted := map[types.NamespacedName]types.NamespacedName{} // the source, by object
 	for _, key := range slices.SortedFunc(maps.Keys(s.Rules), CompareKeys) {
 		want, err := Wanted(s.Rules[key], s.Cluster, s.Options)
 		if err != nil || want == nil {
@@ -105,7 +105,7 @@ func (s *Spoke) fault(key types.NamespacedName, want, is *monitoringv1.Prometheu
 	return ""
 }
 
-// unknown reports whether an AlertRule can't be placed or rendered, so that what it has stays.
+// unknown reports whether a source can't be placed or rendered, so that what it has stays.
 func (s *Spoke) unknown(key types.NamespacedName) bool {
 	_, err := Wanted(s.Rules[key], s.Cluster, s.Options)
 	return err != nil
