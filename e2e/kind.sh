@@ -40,7 +40,7 @@ start_as_the_readme() {
 	install_prometheus
 	SECONDS=0
 	eval "$commands"
-	until rulefleet status -A | grep '^AlertRules that are ready in every spoke on which they are placed: [1-9]'; do
+	until rulefleet status -A | grep '^Rules that are ready in every spoke on which they are placed: [1-9]'; do
 		((SECONDS < 90)) || fail "no AlertRule is ready $SECONDS s after the first command in README.md"
 		sleep 0.5
 	done
