@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,9 +33,10 @@ type Places struct {
 
 // space is a namespace.
 type space struct {
-	// held are the sources with a place, and the number of their rules. waiting are those that wait, which can be a new
-	// version of a RulePack that has a place.
+	// held are the sources with a place, and the number of their rules. used is the sum of these. waiting are those that
+	// wait, which can be a new version of a RulePack that has a place. None of them fits.
 	held    map[rule.Key]int
+	used    int
 	waiting map[rule.Key]waiter
 }
 
@@ -97,8 +97,11 @@ func (p *Places) Saw(ctx context.Context, source rule.Source) (next []rule.Key, 
 	if err != nil {
 		return nil, err
 	}
+	key, before := rule.KeyOf(source), s.used
 	p.assign(s, source)
-	key := rule.KeyOf(source)
+	if w, waits := s.waiting[key]; s.used >= before && !(waits && p.fits(s, key, w.rules)) {
+		return nil, nil // nothing that waits fits now
+	}
 	return slices.DeleteFunc(p.admit(s), func(k rule.Key) bool { return k == key }), nil
 }
 
@@ -113,8 +116,7 @@ func (p *Places) Gone(key rule.Key) (next []rule.Key) {
 	if s == nil {
 		return nil
 	}
-	delete(s.held, key)
-	delete(s.waiting, key)
+	s.hold(key, 0)
 	if len(s.held)+len(s.waiting) == 0 {
 		delete(p.spaces, key.Namespace)
 		return nil
@@ -124,30 +126,40 @@ func (p *Places) Gone(key rule.Key) (next []rule.Key) {
 
 // admit gives free places to the sources that wait, the oldest first.
 func (p *Places) admit(s *space) (next []rule.Key) {
-	keys := slices.SortedFunc(maps.Keys(s.waiting), func(a, b rule.Key) int {
-		return older(s.waiting[a].created, a, s.waiting[b].created, b)
-	})
-	for _, key := range keys {
-		if n := s.waiting[key].rules; p.fits(s, key, n) {
-			s.held[key] = n
-			delete(s.waiting, key)
-			next = append(next, key)
+	for s.used < p.limit {
+		key, found := p.oldest(s)
+		if !found {
+			break
 		}
+		s.hold(key, s.waiting[key].rules)
+		next = append(next, key)
 	}
 	return next
 }
 
-// fits reports whether there is room for a source with a number of rules. A version of it that has a place is replaced.
-func (p *Places) fits(s *space, key rule.Key, rules int) bool {
-	return s.used()-s.held[key]+rules <= p.limit
+// oldest returns the oldest of the sources that wait and fit.
+func (p *Places) oldest(s *space) (key rule.Key, found bool) {
+	for other, w := range s.waiting {
+		if p.fits(s, other, w.rules) && (!found || older(w.created, other, s.waiting[key].created, key) < 0) {
+			key, found = other, true
+		}
+	}
+	return key, found
 }
 
-// used returns the number of rules of the sources with a place.
-func (s *space) used() (n int) {
-	for _, rules := range s.held {
-		n += rules
+// fits reports whether there is room for a source with a number of rules. A version of it that has a place is replaced.
+func (p *Places) fits(s *space, key rule.Key, rules int) bool {
+	return s.used-s.held[key]+rules <= p.limit
+}
+
+// hold gives a source places for its rules, so that it no longer waits; 0 takes them away.
+func (s *space) hold(key rule.Key, rules int) {
+	s.used += rules - s.held[key]
+	delete(s.waiting, key)
+	s.held[key] = rules
+	if rules == 0 {
+		delete(s.held, key)
 	}
-	return n
 }
 
 func (p *Places) limits(namespace string) bool {
@@ -185,8 +197,7 @@ func (p *Places) assign(s *space, source rule.Source) {
 	has, held := s.held[key]
 	_, waits := s.waiting[key]
 	if (held && rules <= has) || (!held && !waits && had(source)) || p.fits(s, key, rules) && !waits {
-		s.held[key] = rules
-		delete(s.waiting, key)
+		s.hold(key, rules)
 		return
 	}
 	s.waiting[key] = waiter{source.GetCreationTimestamp(), rules}

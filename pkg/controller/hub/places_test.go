@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -117,6 +118,20 @@ func TestPlaces(t *testing.T) {
 	p.goes("other", "a", "")
 	if len(p.spaces) > 0 {
 		t.Errorf("it remembers %v", p.spaces)
+	}
+}
+
+// A tenant with many objects that wait delays no other: all namespaces share a lock.
+func TestPlacesOfMany(t *testing.T) {
+	p := newPlaces(t, 1000)
+	began := time.Now()
+	for i := range 20_000 {
+		if _, err := p.Saw(t.Context(), &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("r-%05d", i)}}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 10*time.Second { // it takes some milliseconds
+			t.Fatalf("%d events took %v", i+1, took)
+		}
 	}
 }
 
