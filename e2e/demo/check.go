@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -124,10 +125,18 @@ func (d *demo) allReady(ctx context.Context) error {
 		return err
 	}
 	for i := range rules {
-		r := &rules[i]
-		if r.Status.ObservedGeneration != r.Generation || !meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionReady) {
-			return fmt.Errorf("AlertRule %s/%s: the status is %+v", r.Namespace, r.Name, r.Status)
+		if err := ready(&rules[i]); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// ready checks that the status of a source is about its present spec, and Ready.
+func ready(s rule.Source) error {
+	status := s.GetStatus()
+	if status.ObservedGeneration != s.GetGeneration() || !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) {
+		return fmt.Errorf("%s: the status is %+v", rule.KeyOf(s), *status)
 	}
 	return nil
 }
@@ -139,9 +148,8 @@ func (d *demo) packReady(ctx context.Context) error {
 		return err
 	}
 	for i := range packs {
-		p := &packs[i]
-		if p.Status.ObservedGeneration != p.Generation || !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
-			return fmt.Errorf("RulePack %s/%s: the status is %+v", p.Namespace, p.Name, p.Status)
+		if err := ready(&packs[i]); err != nil {
+			return err
 		}
 	}
 	return nil

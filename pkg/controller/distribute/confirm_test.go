@@ -74,7 +74,6 @@ func TestOldKnowledge(t *testing.T) {
 			onRule(w, func(ar *v1alpha1.AlertRule) { ar.Spec.State = v1alpha1.Disabled })
 		},
 		"an override's state": func(w *world) {
-			w.onlyAlertRules()
 			onRule(w, func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: ar.Spec.Placement, State: v1alpha1.Disabled}}
 			})
@@ -282,7 +281,6 @@ func TestSuspects(t *testing.T) {
 			})
 		}},
 		"it is disabled here, and names a spoke that was lost": {member: later, kind: later, then: func(w *world) {
-			w.onlyAlertRules()
 			w.edit(func(ar *v1alpha1.AlertRule) {
 				ar.Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s", "former"}}
 				ar.Spec.Overrides = []v1alpha1.Override{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"s"}}, State: v1alpha1.Disabled}}

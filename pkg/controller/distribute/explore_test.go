@@ -211,15 +211,6 @@ func (e *exploration) source(name types.NamespacedName) rule.Source {
 	return s
 }
 
-// names returns the rule that an object's annotation names.
-func (e *exploration) names(o *monitoringv1.PrometheusRule) string {
-	_, annotations := rule.NamesOf(e.key(types.NamespacedName{}))
-	for annotation := range annotations {
-		return o.Annotations[annotation]
-	}
-	return ""
-}
-
 // wants returns what the hub wants of a rule in the spoke: nil for nothing. known is false if that can't be
 // said.
 func (e *exploration) wants(key types.NamespacedName) (o *monitoringv1.PrometheusRule, known bool) {
@@ -310,6 +301,12 @@ func (p *process) write(action clienttesting.Action) (runtime.Object, error) {
 	}
 	e.Fatalf("an unexpected %T", action)
 	return nil, nil
+}
+
+// named returns the rule that an object's annotation names.
+func named(o *monitoringv1.PrometheusRule) rule.Key {
+	key, _ := rule.ParseRuleKey(o)
+	return key
 }
 
 func asRule(o client.Object, err error) (runtime.Object, error) {
@@ -532,13 +529,13 @@ func (e *exploration) otherWrites(*rapid.T) {
 	e.Disturbed = true
 	switch what := rapid.SampledFrom([]string{"expression", "hub", "rule"}).Draw(e.T, "what"); what {
 	case "expression":
-		e.Say("another client changes the expression of %s", e.names(o))
+		e.Say("another client changes the expression of %s", named(o))
 		o = reverted(o)
 	case "hub":
-		e.Say("another client takes the hub's label from %s", e.names(o))
+		e.Say("another client takes the hub's label from %s", named(o))
 		delete(o.Labels, v1alpha1.HubLabel)
 	case "rule":
-		e.Say("another client writes another rule's name on %s", e.names(o))
+		e.Say("another client writes another rule's name on %s", named(o))
 		_, annotations := rule.NamesOf(e.key(e.pick("other")))
 		maps.Copy(o.Annotations, annotations)
 	}
@@ -606,7 +603,7 @@ func (e *exploration) checkLeftovers(*rapid.T) {
 func (e *exploration) otherDeletes(*rapid.T) {
 	o := e.ours()
 	e.Disturbed = true
-	e.Say("another client deletes the PrometheusRule of %s", e.names(o))
+	e.Say("another client deletes the PrometheusRule of %s", named(o))
 	_ = e.Spoke.Delete(model.RefOf(o), nil)
 }
 

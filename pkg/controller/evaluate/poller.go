@@ -164,9 +164,10 @@ type task struct {
 	cluster *rule.Cluster
 	// evaluators are those of the spoke as last read.
 	evaluators []v1alpha1.Evaluator
-	// objects are the PrometheusRules that stand for sources, by UID. groups are those of AlertRules by the name
+	// objects are the PrometheusRules that stand for sources, by UID, and packs those of RulePacks. groups are those of AlertRules by the name
 	// of their group, and packGroups those of RulePacks; nil if several have a group of that name.
 	objects    map[types.UID]*monitoringv1.PrometheusRule
+	packs      map[types.UID]bool
 	groups     map[string]*monitoringv1.PrometheusRule
 	packGroups map[string]*monitoringv1.PrometheusRule
 }
@@ -226,7 +227,7 @@ func (p *Poller) ask(ctx context.Context, t *task, s *spokeState, e *rule.Evalua
 
 // task collects the input of a poll; nil if the spoke is gone.
 func (p *Poller) task(ctx context.Context, name string) (*task, error) {
-	t := &task{name: name, spoke: p.Spokes.Spoke(name), objects: map[types.UID]*monitoringv1.PrometheusRule{}, groups: map[string]*monitoringv1.PrometheusRule{}, packGroups: map[string]*monitoringv1.PrometheusRule{}}
+	t := &task{name: name, spoke: p.Spokes.Spoke(name), objects: map[types.UID]*monitoringv1.PrometheusRule{}, packs: map[types.UID]bool{}, groups: map[string]*monitoringv1.PrometheusRule{}, packGroups: map[string]*monitoringv1.PrometheusRule{}}
 	if t.spoke == nil {
 		return nil, nil
 	}
@@ -251,6 +252,7 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 			t.groups[key.NamespacedName().String()] = o
 			continue
 		}
+		t.packs[o.UID] = true
 		for i := range o.Spec.Groups {
 			name, only := o.Spec.Groups[i].Name, o
 			if _, twice := t.packGroups[name]; twice {

@@ -145,9 +145,9 @@ type answer struct {
 	mixed bool
 }
 
-// saysNothing reports whether an answer does not tell the state of a PrometheusRule.
-func (a *answer) saysNothing(o *monitoringv1.PrometheusRule) bool {
-	return a.compared[o.UID].postponed || a.mixed && a.rules[o.UID] == nil || a.noPacks && isPack(o)
+// saysNothing reports whether an answer does not tell the state of a PrometheusRule, which may be that of a RulePack.
+func (a *answer) saysNothing(uid types.UID, pack bool) bool {
+	return a.compared[uid].postponed || a.mixed && a.rules[uid] == nil || a.noPacks && pack
 }
 
 // comparison is the result of comparing a PrometheusRule with the loaded one.
@@ -244,7 +244,7 @@ func (in *intake) owner(r *evaluator.Rule, packs bool) (o *monitoringv1.Promethe
 	if o == nil {
 		return nil, !packs && !ofPack
 	}
-	return o, isPack(o) == packs
+	return o, in.t.packs[o.UID] == packs
 }
 
 // hold keeps a rule of a PrometheusRule.
@@ -268,12 +268,6 @@ func (in *intake) hold(o *monitoringv1.PrometheusRule, r *evaluator.Rule, packs 
 // maxGroupName and maxGroups bound the groups of RulePacks that are remembered: the length of a name, in bytes, and their
 // number.
 const maxGroupName, maxGroups = 253, 2000
-
-// isPack reports whether a PrometheusRule is that of a RulePack.
-func isPack(o *monitoringv1.PrometheusRule) bool {
-	key, _ := rule.ParseRuleKey(o)
-	return key.Kind == v1alpha1.RulePackKind
-}
 
 // keep records an answer. It returns the latest time for the next poll.
 func (p *Poller) keep(t *task, s *spokeState, e *rule.Evaluator, a answer) time.Duration {
@@ -316,7 +310,7 @@ func (s *spokeState) keepRules(t *task, es *evaluatorState, a answer, interval t
 	contradicts, doubts := false, false
 	for uid, o := range t.objects {
 		was := es.rules[uid]
-		if a.saysNothing(o) {
+		if a.saysNothing(uid, t.packs[uid]) {
 			if was == nil || was.generation != o.Generation {
 				es.rules[uid] = unasked(o)
 			}
@@ -515,7 +509,7 @@ func judge(was *ruleState, o *monitoringv1.PrometheusRule, loaded []*evaluator.R
 	case len(loaded) == 0 && len(evaluation.Contents(o)) > 0, is.mismatch != "":
 		pending(evaluation.Absent)
 		is.Late = now.Sub(is.since) > evaluation.LoadingTime
-		if len(loaded) > 0 && isPack(o) {
+		if len(loaded) > 0 && is.key.Kind == v1alpha1.RulePackKind {
 			is.Message = is.mismatch
 		}
 	case failed > 0:

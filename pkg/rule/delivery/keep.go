@@ -32,11 +32,9 @@ func KeepLabels(desired, existing *monitoringv1.PrometheusRule, c rule.Cluster, 
 // label is open. With another value, it would be another alert.
 func KeepMark(desired, existing *monitoringv1.PrometheusRule, c rule.Cluster, o Options) {
 	if mark, _ := evaluation.MarkOf(existing, o.ClusterLabel); mark != "" && o.ClusterLabel != "" && evaluation.Undecided(&c) && rule.Owned(existing, o.HubID) {
-		for i := range desired.Spec.Groups {
-			for j := range desired.Spec.Groups[i].Rules {
-				if r := &desired.Spec.Groups[i].Rules[j]; r.Alert != "" {
-					r.Labels[o.ClusterLabel] = mark
-				}
+		for _, c := range evaluation.Contents(desired) {
+			if c.Rule.Alert != "" {
+				c.Rule.Labels[o.ClusterLabel] = mark
 			}
 		}
 	}

@@ -210,7 +210,7 @@ func checkExpr(expr string) *rule.Invalid {
 func checkObjectSize(s rule.Source, p *monitoringv1.PrometheusRule) *rule.Invalid {
 	data, err := json.Marshal(p)
 	if err != nil { // impossible for strings, numbers and maps of them
-		panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
+		return rule.NewInvalid("spec", "%v", err)
 	}
 	if s.SourceKind() == v1alpha1.RulePackKind {
 		return checkPackSize(p, len(data))
@@ -227,7 +227,7 @@ func checkPackSize(p *monitoringv1.PrometheusRule, size int) *rule.Invalid {
 	if size > rule.MaxPack/16 {
 		text, err := yaml.Marshal(p.Spec)
 		if err != nil { // as above
-			panic(fmt.Sprintf("rule: size of a PrometheusRule: %v", err))
+			return rule.NewInvalid("spec", "%v", err)
 		}
 		size = max(size, len(text))
 	}

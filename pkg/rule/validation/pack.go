@@ -57,11 +57,7 @@ func Pack(p *v1alpha1.RulePack, o Options) *rule.Invalid {
 
 // checkPackSize limits the number of rules of a RulePack, and its size.
 func checkPackSize(p *v1alpha1.RulePack) *rule.Invalid {
-	rules := 0
-	for i := range p.Spec.Groups {
-		rules += len(p.Spec.Groups[i].Rules)
-	}
-	if rules > rule.MaxPackRules {
+	if rules := rule.RulesIn(p); rules > rule.MaxPackRules {
 		return rule.NewInvalid("spec.groups", "the groups have %d rules in total; at most %d are allowed; split the RulePack", rules, rule.MaxPackRules)
 	}
 	data, err := json.Marshal(p.Spec)
