@@ -10,6 +10,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/pkg/clip"
@@ -39,6 +40,13 @@ const (
 	maxNeeds        = 256
 	maxPackNeeds    = 2048
 	maxMissingBytes = 256
+	// emptyChecks is the number of consecutive checks without a result after which a recording rule lacks its series: the
+	// functions over time in it, such as rate, have no result in the first minutes. This takes 5 min.
+	emptyChecks = 10
+	// maxRecordingNeeds bounds the selectors of a recording rule whose result is checked, and maxLookback its interval:
+	// Prometheus finds no series that are older.
+	maxRecordingNeeds = 16
+	maxLookback       = 4 * time.Minute
 )
 
 // presence records whether an evaluator has series for a selector.
@@ -91,10 +99,17 @@ func (s *series) fails(err error) (news bool) {
 type needs struct {
 	generation int64
 	of         [][]string
+	recordings []recording
 	metrics    map[string]string // the name of each selector's metric, and of each such name
 	key        rule.Key
 	missing    []string
 	checked    bool // whether the result is known
+}
+
+// recording is a recording rule that has a result whenever the series that it needs exist.
+type recording struct {
+	result string // the selector of its series
+	needs  [][]string
 }
 
 // checkMetrics queries an evaluator of a spoke for series. It reports whether to query again soon.
@@ -106,7 +121,7 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 	}
 	parsed := s.parseNeeds(t, p.Render)
 	s.mu.Lock()
-	selectors := s.series.due(t, parsed, time.Now())
+	selectors := s.series.due(t, parsed, s.evaluated(t), time.Now())
 	none := len(s.series.known) == 0
 	s.mu.Unlock()
 	if none {
@@ -213,10 +228,23 @@ func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 	return out
 }
 
+// evaluated returns the PrometheusRules that a Prometheus of the spoke evaluates. The caller holds s.mu.
+func (s *spokeState) evaluated(t *task) map[types.UID]bool {
+	out := map[types.UID]bool{}
+	for _, e := range t.cluster.Chosen() {
+		if es := s.evaluators[e.String()]; es != nil && e.Kind == rule.KindPrometheus {
+			for uid, is := range es.rules {
+				out[uid] = out[uid] || is.Outcome == evaluation.Evaluates
+			}
+		}
+	}
+	return out
+}
+
 // due returns the selectors to query: unknown ones first, then by the time of the last query, with missing
 // ones some minutes earlier.
-func (s *series) due(t *task, parsed map[types.UID]*needs, now time.Time) []string {
-	s.collect(t, parsed)
+func (s *series) due(t *task, parsed map[types.UID]*needs, evaluated map[types.UID]bool, now time.Time) []string {
+	s.collect(t, parsed, evaluated)
 	if now.Before(s.next) {
 		return nil
 	}
@@ -240,8 +268,9 @@ func (s *series) due(t *task, parsed map[types.UID]*needs, now time.Time) []stri
 	return all[:min(len(all), perCheck)]
 }
 
-// collect updates the selectors to those of the rules, given the needs of new rules.
-func (s *series) collect(t *task, parsed map[types.UID]*needs) {
+// collect updates the selectors to those of the rules, given the needs of new rules. The results of recording rules are
+// among them once the rules are evaluated.
+func (s *series) collect(t *task, parsed map[types.UID]*needs, evaluated map[types.UID]bool) {
 	next := make(map[types.UID]*needs, len(t.objects))
 	kubeLacks := false // one of its metrics is missing, so all may be
 	for _, is := range s.known {
@@ -276,6 +305,11 @@ func (s *series) collect(t *task, parsed map[types.UID]*needs) {
 				}
 			}
 		}
+		for _, r := range n.recordings {
+			if evaluated[uid] {
+				want(r.result, n.metrics[r.result])
+			}
+		}
 	}
 	s.needs = next
 	maps.DeleteFunc(s.known, func(_ string, is *presence) bool { return !is.wanted })
@@ -303,7 +337,12 @@ func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 	contents := evaluation.Contents(o)
 	own := recorded(contents)
 	for i := range contents {
-		needs := promql.Needs(render.Readable(n.key.Namespace, contents[i].Rule.Expr.String()))
+		expr := render.Readable(n.key.Namespace, contents[i].Rule.Expr.String())
+		needs := promql.Needs(expr)
+		if result := resultOf(&contents[i], n.key.Namespace, render); result != "" && len(needs) <= maxRecordingNeeds && promql.AlwaysYields(expr) {
+			n.recordings = append(n.recordings, recording{result, slices.Clone(needs)})
+			n.metrics[result] = contents[i].Rule.Record
+		}
 		needs = slices.DeleteFunc(needs, func(need []string) bool { return slices.ContainsFunc(need, own) })
 		n.of = append(n.of, needs[:min(len(needs), maxNeeds)]...)
 	}
@@ -315,6 +354,18 @@ func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 		n.metrics[selector], n.metrics[metric] = metric, promql.MetricName(metric)
 	}
 	return n
+}
+
+// resultOf returns the selector of the series of a recording rule, or "" if their absence says nothing.
+func resultOf(c *evaluation.Content, namespace string, render delivery.Options) string {
+	name := c.Rule.Record
+	if !model.LegacyValidation.IsValidMetricName(name) || len(name) > maxMissingBytes || strings.HasPrefix(name, kubeStateMetrics) || c.Interval() > maxLookback {
+		return ""
+	}
+	for _, need := range promql.Needs(render.Readable(namespace, name)) {
+		return need[0]
+	}
+	return ""
 }
 
 // recorded returns a function that reports whether a recording rule of the same PrometheusRule creates the series of a
@@ -378,6 +429,13 @@ func (s *series) lacking(n *needs, kube int) (missing []string, ofKube string, c
 			checked = false
 		case len(missing) < maxMissing:
 			missing = append(missing, clip.Marked(strings.Join(need, " or "), maxMissingBytes))
+		}
+	}
+	for _, r := range n.recordings {
+		has := func(selector string) bool { return s.known[selector].present() }
+		inputs := !slices.ContainsFunc(r.needs, func(need []string) bool { return !slices.ContainsFunc(need, has) })
+		if is := s.known[r.result]; inputs && is != nil && is.absent >= emptyChecks && len(missing) < maxMissing {
+			missing = append(missing, clip.Marked(r.result, maxMissingBytes))
 		}
 	}
 	return missing, ofKube, checked

@@ -263,6 +263,14 @@ func (c *Content) labels() map[string]string {
 	return out
 }
 
+// Interval returns the interval of the group, or 0 if it is the default of the evaluator.
+func (c *Content) Interval() time.Duration {
+	if c.Group.Interval == nil {
+		return 0
+	}
+	return parsedDuration(string(*c.Group.Interval))
+}
+
 // Contents returns the rules of a PrometheusRule in the order in which Prometheus returns them: sorted by group.
 func Contents(o *monitoringv1.PrometheusRule) []Content {
 	var out []Content
@@ -308,7 +316,8 @@ func Mismatch(o *monitoringv1.PrometheusRule, e *rule.Evaluator, loaded []Loaded
 
 // sameInterval reports whether the interval of a group is that with which it is loaded, if both are known.
 func sameInterval(c *Content, loaded time.Duration) bool {
-	return c.Group.Interval == nil || loaded == 0 || parsedDuration(string(*c.Group.Interval)) == loaded
+	is := c.Interval()
+	return is == 0 || loaded == 0 || is == loaded
 }
 
 // Confined returns the label that an evaluator sets on every alert of a PrometheusRule, and with which

@@ -81,6 +81,40 @@ func needs(out [][]string, node parser.Node) [][]string {
 	return out
 }
 
+// AlwaysYields reports whether an expression has a result whenever the series that it needs have samples. It is false for
+// expressions that filter (comparisons, and, unless, absent), that read the past (offset, @), or that do not parse.
+func AlwaysYields(expr string) bool {
+	parsed, f := Parse(expr, Any)
+	return f == nil && alwaysYields(parsed)
+}
+
+func alwaysYields(node parser.Node) bool {
+	switch n := node.(type) {
+	case *parser.VectorSelector:
+		if n.OriginalOffset != 0 || n.OriginalOffsetExpr != nil || n.Timestamp != nil || n.StartOrEnd != 0 {
+			return false
+		}
+	case *parser.SubqueryExpr:
+		return false // it also reads the past
+	case *parser.BinaryExpr:
+		switch {
+		case n.Op == parser.LAND, n.Op == parser.LUNLESS, n.Op.IsComparisonOperator() && !n.ReturnBool:
+			return false
+		}
+	case *parser.Call:
+		switch n.Func.Name {
+		case "absent", "absent_over_time":
+			return false
+		}
+	}
+	for child := range parser.ChildrenIter(node) {
+		if !alwaysYields(child) {
+			return false
+		}
+	}
+	return true
+}
+
 // selectorText returns a selector with only its name and matchers.
 func selectorText(s *parser.VectorSelector) string {
 	return (&parser.VectorSelector{Name: s.Name, LabelMatchers: s.LabelMatchers}).String()

@@ -57,6 +57,32 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+func TestAlwaysYields(t *testing.T) {
+	t.Parallel()
+	for expr, want := range map[string]bool{
+		"1": true,
+		"sum by (job) (rate(a[5m])) / on (job) b": true,
+		"a or b":                            true,
+		"a == bool 1":                       true,
+		"topk(3, a)":                        true,
+		"a > 1":                             false,
+		"sum(a == 0)":                       false,
+		"a and b":                           false,
+		"a unless b":                        false,
+		"absent(a)":                         false,
+		"absent_over_time(a[5m])":           false,
+		"a offset 1w":                       false,
+		"a @ 10":                            false,
+		"a @ start()":                       false,
+		"max_over_time(rate(a[5m])[1h:1m])": false,
+		"sum(":                              false,
+	} {
+		if got := AlwaysYields(expr); got != want {
+			t.Errorf("%s: %v", expr, got)
+		}
+	}
+}
+
 // roundTrips tells whether a selector is one to the parser, and stays as it is.
 func roundTrips(t *testing.T, s string) {
 	t.Helper()
