@@ -5,11 +5,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -50,10 +52,18 @@ func startHub(t *testing.T) *fleet.Member {
 	return f.Hub
 }
 
-// newReconciler returns a Reconciler without a cache: one call of Reconcile sees all earlier writes.
+// newReconciler returns a Reconciler without a cache: one call of Reconcile sees all earlier writes. By its clock, which
+// is ahead, no rule is new.
 func newReconciler(c client.Client) *Reconciler {
-	return &Reconciler{Client: c, Board: newBoard(), Recorder: events.NewFakeRecorder(100), Validator: validation.New(validate)}
+	r := &Reconciler{Client: c, Board: newBoard(), Recorder: events.NewFakeRecorder(100), Validator: validation.New(validate)}
+	r.damper.clock = ahead{clock.RealClock{}}
+	return r
 }
+
+// ahead is a clock that is a minute ahead.
+type ahead struct{ clock.PassiveClock }
+
+func (a ahead) Now() time.Time { return a.PassiveClock.Now().Add(time.Minute) }
 
 // newBoard returns a Board whose messages about failures nobody reads.
 func newBoard() *Board { return NewBoard(0, 10, func(string) {}) }

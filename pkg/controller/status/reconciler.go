@@ -244,6 +244,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, key rule.Key) (reconcile.Res
 	if equality.Semantic.DeepEqual(&status, source.GetStatus()) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
+	if wait := awaited(source, &status, in.Now.Time); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	write := contest.OfStatus(key.Kind, source, &status)
 	if turn := r.yield(write, source); turn.Behind || turn.Wait > 0 {
 		return reconcile.Result{RequeueAfter: max(turn.Wait, debounce)}, nil
@@ -277,6 +280,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, key rule.Key) (reconcile.Res
 	r.memories.Store(key, is)
 	r.tell(source, &status)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// firstPatience is how long the first write of a status waits for the spokes that have not processed the rule yet: a
+// manager or a spoke under load needs longer than the debounce.
+const firstPatience = 5 * time.Second
+
+// awaited returns how much longer the first status of a rule waits for spokes.
+func awaited(s rule.Source, status *v1alpha1.RuleStatus, now time.Time) time.Duration {
+	waits := func(c v1alpha1.ClusterStatus) bool { return c.Reason == v1alpha1.ReasonWaiting }
+	age := now.Sub(s.GetCreationTimestamp().Time)
+	if s.GetStatus().ObservedGeneration > 0 || age < 0 || !slices.ContainsFunc(status.Clusters, waits) {
+		return 0
+	}
+	return max(0, firstPatience-age)
 }
 
 // derive returns the next status of a rule, what is to be kept of it, and when to look at it again.

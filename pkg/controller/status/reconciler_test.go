@@ -98,6 +98,36 @@ func testRestart(t *testing.T, h *fleet.Member) {
 	}
 }
 
+// The first status of a rule waits for spokes, but not for long.
+func TestAwaited(t *testing.T) {
+	t.Parallel()
+	ar := alertRule("new")
+	ar.CreationTimestamp = metav1.Unix(1e9, 0)
+	ar.Status.ObservedGeneration = -1
+	waits := &v1alpha1.RuleStatus{Clusters: []v1alpha1.ClusterStatus{applied("a"), {Name: "b", Reason: v1alpha1.ReasonWaiting}}}
+	seen := ar.DeepCopy()
+	seen.Status.ObservedGeneration = 1
+	for name, c := range map[string]struct {
+		rule   *v1alpha1.AlertRule
+		status *v1alpha1.RuleStatus
+		age    time.Duration
+		want   time.Duration
+	}{
+		"a spoke is missing":          {ar, waits, 2 * time.Second, 3 * time.Second},
+		"that takes too long":         {ar, waits, 5 * time.Second, 0},
+		"all have answered":           {ar, &v1alpha1.RuleStatus{Clusters: waits.Clusters[:1]}, 2 * time.Second, 0},
+		"no spoke, or not accepted":   {ar, &v1alpha1.RuleStatus{}, 2 * time.Second, 0},
+		"it has a status":             {seen, waits, 2 * time.Second, 0},
+		"the clock of the hub is off": {ar, waits, -time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := awaited(c.rule, c.status, ar.CreationTimestamp.Add(c.age)); got != c.want {
+				t.Errorf("it waits %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 // testContest has another client that changes the status back.
 func testContest(t *testing.T, h *fleet.Member) {
 	t.Helper()
