@@ -36,9 +36,9 @@ const (
 	// rounds of a row.
 	benchVariable, roundsVariable = "BENCH", "ROUNDS"
 	benchNamespace                = "bench"
-	// far is the spoke behind a round trip of farAway.
-	far     = "far"
-	farAway = 100 * time.Millisecond
+	// far is the spoke behind a long round trip, and farRules are its rules.
+	far      = "far"
+	farRules = 2000
 	// benchPatience is how long a round may take.
 	benchPatience = 3 * time.Minute
 	// quickHeap is how many bytes of live heap a Deployment with its rule may hold, by the count of make bench-quick.
@@ -299,12 +299,18 @@ func TestBench(t *testing.T) {
 	b.learn(t)
 	t.Run("latency", func(t *testing.T) { b.latency(t) })
 	t.Run("latency-cold", func(t *testing.T) { b.latencyCold(t) })
+	t.Run("latency-frozen", func(t *testing.T) { b.latencyFrozen(t) })
 	t.Run("cold-1x2000", func(t *testing.T) { b.cold(t, 2000, 1) })
 	t.Run("cold-4x500", func(t *testing.T) { b.cold(t, 500, 4) })
 	t.Run("burst", func(t *testing.T) { b.burst(t, 1000) })
 	t.Run("restart", func(t *testing.T) { b.restart(t, 2000) })
+	t.Run("changed", func(t *testing.T) { b.changed(t) })
+	t.Run("churn", func(t *testing.T) { b.churn(t) })
+	t.Run("back", func(t *testing.T) { b.returns(t, 250) })
+	t.Run("stored", func(t *testing.T) { b.stored(t, 1000) })
 	t.Run("memory", func(t *testing.T) { b.memory(t, 1000, 10_000) })
-	t.Run("far", func(t *testing.T) { b.farSpoke(t, 2000) })
+	t.Run("yardstick", func(t *testing.T) { b.yardstick(t, 1000) })
+	t.Run("far", func(t *testing.T) { b.farSpoke(t) })
 }
 
 // latency is that of 5 new Deployments a second, with nothing else to do.
@@ -429,11 +435,10 @@ func (b *bench) restart(t *testing.T, rules int) {
 func (b *bench) idle(t *testing.T, m *fleet.Manager, span time.Duration) {
 	t.Helper()
 	b.resetAudits(t)
-	const cpu = "process_cpu_seconds_total"
-	before, err := metric(t.Context(), m, cpu)
+	before, err := metric(t.Context(), m, processCPU)
 	must(t, err)
 	pause(t, span)
-	after, err := metric(t.Context(), m, cpu)
+	after, err := metric(t.Context(), m, processCPU)
 	must(t, err)
 	b.add(t, "CPU while idle", "% of a core", []float64{100 * (after - before) / span.Seconds()}, nil)
 	all := 0
@@ -472,7 +477,7 @@ func (b *bench) memory(t *testing.T, small, large int) {
 }
 
 // farSpoke is the time from the start until a spoke behind a long round trip has rules that were on the hub before.
-func (b *bench) farSpoke(t *testing.T, rules int) {
+func (b *bench) farSpoke(t *testing.T) {
 	t.Helper()
 	m, err := b.StartSpoke(t.Context(), far, "prometheusrules")
 	must(t, err)
@@ -482,23 +487,25 @@ func (b *bench) farSpoke(t *testing.T, rules int) {
 	proxy, err := faultproxy.Start(kubeconfig, "far")
 	must(t, err)
 	t.Cleanup(proxy.Close)
-	proxy.Set(faultproxy.Latency(farAway))
 	b.proxied, err = proxy.Kubeconfig()
 	must(t, err)
 	must(t, b.RegisterKubeconfig(t.Context(), far, b.proxied, nil))
-	createRules(t, b.Fleet, far, benchNamespace, rules)
-	managers, floors := both(t, b, func(t *testing.T, by worker) float64 {
-		t.Helper()
-		must(t, m.Client.DeleteAllOf(t.Context(), &monitoringv1.PrometheusRule{}, client.InNamespace(benchNamespace)))
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		into := b.watchArrivals(ctx, t, far)
-		began := time.Now()
-		_, stop := by(t, b)
-		defer stop()
-		return into.until(t, rules).Sub(began).Seconds()
-	})
-	b.add(t, fmt.Sprintf("start until %d rules behind a round trip of %v", rules, farAway), "s", managers, floors)
+	createRules(t, b.Fleet, far, benchNamespace, farRules)
+	for _, away := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
+		proxy.Set(faultproxy.Latency(away))
+		managers, floors := both(t, b, func(t *testing.T, by worker) float64 {
+			t.Helper()
+			must(t, m.Client.DeleteAllOf(t.Context(), &monitoringv1.PrometheusRule{}, client.InNamespace(benchNamespace)))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			into := b.watchArrivals(ctx, t, far)
+			began := time.Now()
+			_, stop := by(t, b)
+			defer stop()
+			return into.until(t, farRules).Sub(began).Seconds()
+		})
+		b.add(t, fmt.Sprintf("start until %d rules behind a round trip of %v", farRules, away), "s", managers, floors)
+	}
 }
 
 // audits are the clusters with the manager's user in each.

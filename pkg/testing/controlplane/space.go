@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,28 +18,56 @@ func (c *Cluster) Fill(ctx context.Context) error { return c.alarm(ctx, "ACTIVAT
 // Drain ends what Fill began.
 func (c *Cluster) Drain(ctx context.Context) error { return c.alarm(ctx, "DEACTIVATE") }
 
-// alarm uses the JSON gateway of etcd, which is on the same socket as gRPC.
 func (c *Cluster) alarm(ctx context.Context, action string) error {
+	if err := c.askEtcd(ctx, "maintenance/alarm", fmt.Sprintf(`{"action":%q,"memberID":"1","alarm":"NOSPACE"}`, action), nil); err != nil {
+		return fmt.Errorf("changing the alarm of cluster %q: %w", c.Name(), err)
+	}
+	return nil
+}
+
+// Used compacts etcd, and returns how many bytes its database uses for the objects of today.
+func (c *Cluster) Used(ctx context.Context) (int64, error) {
+	var status struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+		InUse int64 `json:"dbSizeInUse,string"`
+	}
+	err := c.askEtcd(ctx, "maintenance/status", "{}", &status)
+	if err == nil {
+		err = c.askEtcd(ctx, "kv/compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, status.Header.Revision), nil)
+	}
+	if err == nil {
+		err = c.askEtcd(ctx, "maintenance/status", "{}", &status)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("compacting etcd of cluster %q: %w", c.Name(), err)
+	}
+	return status.InUse, nil
+}
+
+// askEtcd calls the JSON gateway of etcd, which is on the same socket as gRPC. It decodes the answer into out unless that is
+// nil.
+func (c *Cluster) askEtcd(ctx context.Context, method, body string, out any) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", c.path(etcdSocket))
 	}}
 	defer transport.CloseIdleConnections()
-	body := strings.NewReader(fmt.Sprintf(`{"action":%q,"memberID":"1","alarm":"NOSPACE"}`, action))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd/v3/maintenance/alarm", body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd/v3/"+method, strings.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("changing the alarm of cluster %q: %w", c.Name(), err)
+		return err //nolint:wrapcheck // the callers do
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return fmt.Errorf("changing the alarm of cluster %q: %w", c.Name(), err)
+		return err //nolint:wrapcheck // the callers do
 	}
 	text, err := io.ReadAll(resp.Body)
 	err = errors.Join(err, resp.Body.Close())
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("etcd answers %s: %s", resp.Status, text)
 	}
-	if err != nil {
-		return fmt.Errorf("changing the alarm of cluster %q: %w", c.Name(), err)
+	if err == nil && out != nil {
+		err = json.Unmarshal(text, out)
 	}
-	return nil
+	return err
 }

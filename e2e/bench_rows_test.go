@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
+	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
+)
+
+// latencyFrozen is the latency in one spoke while the API server of another hangs.
+func (b *bench) latencyFrozen(t *testing.T) {
+	t.Helper()
+	const samples = 60
+	frozen := b.Spoke(b.near[len(b.near)-1])
+	managers, floors := both(t, b, func(t *testing.T, by worker) latencies {
+		t.Helper()
+		_, into, end := b.watched(t, by)
+		defer end()
+		b.fill(t, b.near[0], "warm", 20)
+		into.until(t, 20)
+		must(t, frozen.Pause())
+		defer func() { must(t, frozen.Resume()) }()
+		return latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < samples }))
+	})
+	b.addLatencies(t, "Deployment to rule at 5/s while another spoke hangs", managers, floors)
+}
+
+// returns is the time until all spokes have the rules that were written while none of them answered.
+func (b *bench) returns(t *testing.T, rules int) {
+	t.Helper()
+	m, stop := byManager(t, b)
+	defer func() {
+		stop()
+		must(t, b.Hub.Client.DeleteAllOf(t.Context(), &v1alpha1.AlertRule{}, client.InNamespace(fleet.Namespace)))
+		b.clear(t)
+	}()
+	b.engaged(t, m)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all []*arrivals
+	for _, name := range b.near {
+		all = append(all, b.watchArrivals(ctx, t, name))
+		must(t, b.Spoke(name).Pause())
+	}
+	for _, name := range b.near {
+		createMany(t, b.Hub, rules, 8, func(i int) client.Object {
+			return alertRule(fmt.Sprintf("%s-%d", name, i), benchNamespace, onNamed(v1alpha1.ClusterName(name)))
+		})
+	}
+	for _, name := range b.near {
+		expectConnected(t, b.Fleet, name, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+	}
+	began := time.Now()
+	for _, name := range b.near {
+		must(t, b.Spoke(name).Resume())
+	}
+	var took time.Duration
+	for _, a := range all {
+		took = max(took, a.until(t, rules).Sub(began))
+	}
+	b.add(t, fmt.Sprintf("%d spokes are back until each has %d rules", len(b.near), rules), "s", []float64{took.Seconds()}, nil)
+}
+
+// changed is the time from the change of a rule until the last of all spokes has it.
+func (b *bench) changed(t *testing.T) {
+	t.Helper()
+	const changes = 30
+	m, stop := byManager(t, b)
+	defer stop()
+	b.engaged(t, m)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen := make(chan string, len(b.near)*(changes+1))
+	for _, name := range b.near {
+		c, err := client.NewWithWatch(b.Spoke(name).RESTConfig(), client.Options{Scheme: fleet.Scheme})
+		must(t, err)
+		w, err := c.Watch(ctx, &monitoringv1.PrometheusRuleList{}, client.InNamespace(benchNamespace))
+		must(t, err)
+		go func() {
+			for e := range w.ResultChan() {
+				if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type != watch.Deleted {
+					seen <- pr.Spec.Groups[0].Rules[0].Expr.String()
+				}
+			}
+		}()
+	}
+	ar := alertRule("changes", benchNamespace, onEvery())
+	must(t, b.Hub.Client.Create(t.Context(), ar))
+	everywhere := func(expr string) {
+		limit := time.After(benchPatience)
+		for n := 0; n < len(b.near); {
+			select {
+			case got := <-seen:
+				if got == expr {
+					n++
+				}
+			case <-limit:
+				t.Fatalf("%d of %d spokes have %q", n, len(b.near), expr)
+			}
+		}
+	}
+	everywhere(ar.Spec.Expr)
+	took := make([]float64, 0, changes)
+	for i := range changes {
+		expr := fmt.Sprintf("up == %d", i+2)
+		base := client.MergeFrom(ar.DeepCopy())
+		ar.Spec.Expr = expr
+		began := time.Now()
+		must(t, b.Hub.Client.Patch(t.Context(), ar, base))
+		everywhere(expr)
+		took = append(took, time.Since(began).Seconds()*1000)
+	}
+	l := latenciesOf(took)
+	b.add(t, fmt.Sprintf("a rule is changed until %d spokes have it, p50", len(b.near)), "ms", []float64{l.p50}, nil)
+	b.add(t, fmt.Sprintf("a rule is changed until %d spokes have it, p99", len(b.near)), "ms", []float64{l.p99}, nil)
+	must(t, b.Hub.Client.Delete(t.Context(), ar))
+}
+
+// churn is what updates of Deployments that change no rule cost.
+func (b *bench) churn(t *testing.T) {
+	t.Helper()
+	const (
+		many = 100
+		span = 20 * time.Second
+	)
+	m, into, end := b.watched(t, byManager)
+	defer func() { end(); b.clear(t) }()
+	b.fill(t, b.near[0], "churn", many)
+	into.until(t, many)
+	b.quiet(t)
+	b.resetAudits(t)
+	before, err := metric(t.Context(), m, processCPU)
+	must(t, err)
+	tick := time.NewTicker(span / (20 * many))
+	defer tick.Stop()
+	updates := 20 * many
+	for i := range updates {
+		<-tick.C
+		patch := fmt.Appendf(nil, `{"status":{"replicas":%d,"observedGeneration":%d}}`, i%5, i)
+		must(t, b.Spoke(b.near[0]).Client.Status().Patch(t.Context(), deployment(benchNamespace, fmt.Sprintf("churn-%d", i%many)), client.RawPatch("application/merge-patch+json", patch)))
+	}
+	after, err := metric(t.Context(), m, processCPU)
+	must(t, err)
+	b.quiet(t)
+	n := 0
+	for _, times := range b.requests(t) {
+		n += times
+	}
+	b.add(t, fmt.Sprintf("requests for %d updates of the status of Deployments", updates), "", []float64{float64(n)}, nil)
+	b.add(t, "CPU for each of them", "ms", []float64{(after - before) * 1000 / float64(updates)}, nil)
+}
+
+// stored is what a rule takes in the etcd of the hub.
+func (b *bench) stored(t *testing.T, rules int) {
+	t.Helper()
+	before, err := b.Hub.Used(t.Context())
+	must(t, err)
+	_, into, end := b.watched(t, byManager)
+	defer func() { end(); b.clear(t) }()
+	b.fill(t, b.near[0], "stored", rules)
+	into.until(t, rules)
+	b.quiet(t)
+	after, err := b.Hub.Used(t.Context())
+	must(t, err)
+	b.add(t, "etcd of the hub per rule, compacted", "KiB", []float64{float64(after-before) / float64(rules) / 1024}, nil)
+}
+
+// yardstick is what Kubernetes takes to make a ReplicaSet of a Deployment, on a control plane of the same kind.
+func (b *bench) yardstick(t *testing.T, burst int) {
+	t.Helper()
+	const samples = 60
+	c, err := controlplane.Start(t.Context(), controlplane.Options{Name: "yardstick", ControllerManager: true, Usage: b.Hub.Usage()})
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Stop()) })
+	k, err := client.NewWithWatch(c.RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	must(t, err)
+	must(t, k.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: benchNamespace}}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w, err := k.Watch(ctx, &appsv1.ReplicaSetList{}, client.InNamespace(benchNamespace))
+	must(t, err)
+	into := &arrivals{at: map[string]time.Time{}}
+	go func() {
+		for e := range w.ResultChan() {
+			if rs, ok := e.Object.(*appsv1.ReplicaSet); ok && e.Type == watch.Added {
+				into.add(rs.OwnerReferences[0].Name)
+			}
+		}
+	}()
+	small := func(i int, prefix string) client.Object {
+		d := deployment(benchNamespace, fmt.Sprintf("%s-%d", prefix, i))
+		d.Spec.Replicas = new(int32) // no pods
+		return d
+	}
+	var took []float64
+	tick := time.NewTicker(sampleInterval)
+	defer tick.Stop()
+	for i := range samples {
+		<-tick.C
+		d, began := small(i, "sample"), time.Now()
+		must(t, k.Create(t.Context(), d))
+		within(t, benchPatience, "a ReplicaSet", func(context.Context) error {
+			if into.of(d.GetName()).IsZero() {
+				return errors.New("there is none")
+			}
+			return nil
+		})
+		took = append(took, into.of(d.GetName()).Sub(began).Seconds()*1000)
+	}
+	l := latenciesOf(took)
+	b.add(t, "Deployment to ReplicaSet at 5/s, p50", "ms", []float64{l.p50}, nil)
+	b.add(t, "Deployment to ReplicaSet at 5/s, p99", "ms", []float64{l.p99}, nil)
+	began := time.Now()
+	createMany(t, &fleet.Member{Client: k}, burst, 16, func(i int) client.Object { return small(i, "burst") })
+	last := into.until(t, samples+burst)
+	b.add(t, fmt.Sprintf("first of %d Deployments until the last ReplicaSet", burst), "s", []float64{last.Sub(began).Seconds()}, nil)
+}
+
+// processCPU is the metric of the CPU time of a process, in seconds.
+const processCPU = "process_cpu_seconds_total"
