@@ -365,7 +365,8 @@ type ClusterStatus struct {
 	Firing int32 `json:"firing,omitempty"`
 
 	// missingMetrics lists the first three selectors of the rule's expression that match no series in
-	// the spoke's Prometheus.
+	// the spoke's Prometheus. For a RulePack, it also lists recording rules that have no result although the
+	// series that they read exist.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=3
