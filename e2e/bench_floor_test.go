@@ -8,12 +8,16 @@ import (
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -75,14 +79,39 @@ func startFloor(t *testing.T, m *model, hub *rest.Config, spokes map[string]*res
 
 // watch calls a function for each object that exists or is created.
 func (f *floor) watch(ctx context.Context, m *floorMember, list client.ObjectList, added func(context.Context, client.Object)) {
-	w, err := m.client.Watch(ctx, list)
-	must(f.t, err)
-	f.wg.Go(func() {
+	follow(ctx, f.t, &f.wg, m.client, list, func(e watch.Event) {
+		if o, ok := e.Object.(client.Object); ok && e.Type == watch.Added {
+			added(ctx, o)
+		}
+	})
+}
+
+// follow calls a function for each event of a kind, beginning with those for the objects that exist. If the API server ends
+// the watch, as it does if events are read too slowly, another one goes on. It ends with the context.
+func follow(ctx context.Context, t *testing.T, wg *sync.WaitGroup, c client.WithWatch, list client.ObjectList, handle func(watch.Event), in ...client.ListOption) {
+	t.Helper()
+	existing := list.DeepCopyObject().(client.ObjectList)
+	must(t, c.List(ctx, existing, in...))
+	options := (&client.ListOptions{}).ApplyOptions(in)
+	w, err := toolswatch.NewRetryWatcherWithContext(ctx, existing.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
+			o := *options
+			o.Raw = &raw
+			return c.Watch(ctx, list, &o)
+		},
+	})
+	must(t, err)
+	wg.Go(func() {
 		defer w.Stop()
+		_ = apimeta.EachListItem(existing, func(o runtime.Object) error {
+			handle(watch.Event{Type: watch.Added, Object: o})
+			return nil
+		})
 		for e := range w.ResultChan() {
-			if o, ok := e.Object.(client.Object); ok && e.Type == watch.Added {
-				added(ctx, o)
+			if e.Type == watch.Error && ctx.Err() == nil {
+				t.Errorf("watching %T: %v", list, apierrors.FromObject(e.Object))
 			}
+			handle(e)
 		}
 	})
 }

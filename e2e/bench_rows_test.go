@@ -86,15 +86,11 @@ func (b *bench) changed(t *testing.T) {
 	for _, name := range b.near {
 		c, err := client.NewWithWatch(b.Spoke(name).RESTConfig(), client.Options{Scheme: fleet.Scheme})
 		must(t, err)
-		w, err := c.Watch(ctx, &monitoringv1.PrometheusRuleList{}, client.InNamespace(benchNamespace))
-		must(t, err)
-		go func() {
-			for e := range w.ResultChan() {
-				if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type != watch.Deleted {
-					seen <- pr.Spec.Groups[0].Rules[0].Expr.String()
-				}
+		follow(ctx, t, &b.watches, c, &monitoringv1.PrometheusRuleList{}, func(e watch.Event) {
+			if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type != watch.Deleted {
+				seen <- pr.Spec.Groups[0].Rules[0].Expr.String()
 			}
-		}()
+		}, client.InNamespace(benchNamespace))
 	}
 	ar := alertRule("changes", benchNamespace, onEvery())
 	must(t, b.Hub.Client.Create(t.Context(), ar))
@@ -189,16 +185,12 @@ func (b *bench) yardstick(t *testing.T, burst int) {
 	must(t, k.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: benchNamespace}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w, err := k.Watch(ctx, &appsv1.ReplicaSetList{}, client.InNamespace(benchNamespace))
-	must(t, err)
 	into := &arrivals{at: map[string]time.Time{}}
-	go func() {
-		for e := range w.ResultChan() {
-			if rs, ok := e.Object.(*appsv1.ReplicaSet); ok && e.Type == watch.Added {
-				into.add(rs.OwnerReferences[0].Name)
-			}
+	follow(ctx, t, &b.watches, k, &appsv1.ReplicaSetList{}, func(e watch.Event) {
+		if rs, ok := e.Object.(*appsv1.ReplicaSet); ok && e.Type == watch.Added {
+			into.add(rs.OwnerReferences[0].Name)
 		}
-	}()
+	}, client.InNamespace(benchNamespace))
 	small := func(i int, prefix string) client.Object {
 		d := deployment(benchNamespace, fmt.Sprintf("%s-%d", prefix, i))
 		d.Spec.Replicas = new(int32) // no pods

@@ -53,7 +53,8 @@ type bench struct {
 	rounds  int
 	near    []string
 	model   *model
-	proxied []byte // kubeconfig of the far spoke
+	watches sync.WaitGroup // those that the tests opened
+	proxied []byte         // kubeconfig of the far spoke
 	dir     string
 	// profiles is where the last manager that was started serves its profiles.
 	profiles string
@@ -166,17 +167,12 @@ func (b *bench) watchArrivals(ctx context.Context, t *testing.T, spoke string) *
 	t.Helper()
 	c, err := client.NewWithWatch(b.Spoke(spoke).RESTConfig(), client.Options{Scheme: fleet.Scheme})
 	must(t, err)
-	w, err := c.Watch(ctx, &monitoringv1.PrometheusRuleList{}, client.InNamespace(benchNamespace))
-	must(t, err)
 	a := &arrivals{at: map[string]time.Time{}}
-	go func() {
-		defer w.Stop()
-		for e := range w.ResultChan() {
-			if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type == watch.Added {
-				a.add(cmp.Or(pr.Spec.Groups[0].Rules[0].Labels[rule.DeploymentLabel], pr.Annotations[v1alpha1.AlertRuleAnnotation]))
-			}
+	follow(ctx, t, &b.watches, c, &monitoringv1.PrometheusRuleList{}, func(e watch.Event) {
+		if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type == watch.Added {
+			a.add(cmp.Or(pr.Spec.Groups[0].Rules[0].Labels[rule.DeploymentLabel], pr.Annotations[v1alpha1.AlertRuleAnnotation]))
 		}
-	}()
+	}, client.InNamespace(benchNamespace))
 	return a
 }
 
@@ -608,8 +604,8 @@ func TestBenchQuick(t *testing.T) {
 	b.fill(t, b.near[0], "first", first)
 	into.until(t, first)
 	b.quiet(t)
-	most("watches on the hub", float64(b.watches(t, 0)), 9)
-	most("watches in a spoke", float64(b.watches(t, 1)), 3)
+	most("watches on the hub", float64(b.opened(t, 0)), 9)
+	most("watches in a spoke", float64(b.opened(t, 1)), 3)
 	before := b.liveHeap(t, filepath.Join("..", "bin", "heap-quick-before.pprof"))
 
 	b.resetAudits(t)
@@ -651,8 +647,8 @@ func TestBenchQuick(t *testing.T) {
 	most("writes in 20 s without a change", float64(writes()), 0)
 }
 
-// watches counts the watches that were opened in a cluster of audits since the last reset.
-func (b *bench) watches(t *testing.T, of int) int {
+// opened counts the watches that were opened in a cluster of audits since the last reset.
+func (b *bench) opened(t *testing.T, of int) int {
 	t.Helper()
 	x := b.audits()[of]
 	events, err := x.member.Audit().Events(func(e controlplane.AuditEvent) bool { return e.User.Username == x.user && e.Verb == "watch" })
