@@ -20,7 +20,7 @@ commands() {
 	' "$1" || fail "there are no commands in $1, from '${2:-}'"
 }
 
-readonly pages='docs/how-to/backup.md docs/how-to/canary.md docs/how-to/install.md docs/how-to/kind.md docs/how-to/manage-spokes.md docs/how-to/register.md docs/how-to/rule-packs.md docs/how-to/silence.md docs/how-to/templates.md docs/how-to/troubleshoot.md docs/how-to/upgrade.md docs/how-to/write-alerts.md docs/reference/status.md docs/tutorial.md'
+readonly pages='docs/how-to/backup.md docs/how-to/canary.md docs/how-to/install.md docs/how-to/kind.md docs/how-to/manage-spokes.md docs/how-to/register.md docs/how-to/rule-packs.md docs/how-to/silence.md docs/how-to/slo.md docs/how-to/templates.md docs/how-to/troubleshoot.md docs/how-to/upgrade.md docs/how-to/write-alerts.md docs/reference/status.md docs/tutorial.md'
 readonly how=docs/how-to
 found=$(grep -rl --include='*.md' '^[[:space:]]*```sh$' README.md CONTRIBUTING.md docs | LC_ALL=C sort | xargs)
 [[ $found == "$pages" ]] || fail "the pages with commands are $found, and not $pages"
@@ -86,6 +86,7 @@ script=$({
 	commands $how/templates.md
 	commands $how/canary.md
 	commands $how/rule-packs.md
+	commands $how/slo.md
 	commands $how/silence.md
 	commands $how/manage-spokes.md
 	commands docs/reference/status.md
