@@ -80,8 +80,8 @@ type AlertRuleSpec struct {
 	RuleNamespace NamespaceName `json:"ruleNamespace,omitempty"`
 
 	// overrides change the alert in some of the spokes. They are evaluated in order: of the overrides
-	// that select a spoke, the first one that sets a field wins. Labels and annotations are merged key
-	// by key. An empty value removes the key.
+	// that select a spoke, the first one that sets a field takes precedence. Labels and annotations
+	// are merged key by key. An empty value removes the key.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -341,8 +341,8 @@ type ClusterStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// outage is true while the entry shows that the spoke can't be reached: the reason is that of the condition
-	// Connected of the SpokeCluster, and the phase is the last known one.
+	// outage is true while the entry shows that the spoke can't be reached. The reason is then the reason of the
+	// condition Connected of the SpokeCluster, and the phase is the last known one.
 	// +optional
 	Outage bool `json:"outage,omitempty"` //nolint:apiconventions // a plain fact, as in a Pod's containerStatuses
 

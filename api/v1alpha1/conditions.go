@@ -11,7 +11,8 @@ const (
 	// spoke.
 	ConditionReady = "Ready"
 	// ConditionStalled is True when the AlertRule or RulePack makes no progress until you act (kstatus: Failed), and
-	// absent otherwise. It can be absent although you have to act: Ready has the reason then.
+	// absent otherwise. With some reasons, Stalled is absent although you have to act. The reason is then on
+	// Ready.
 	ConditionStalled = "Stalled"
 	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a selector of an
 	// expression, so that the rule can't have a result there. Otherwise it is absent. On a SpokeCluster, it
@@ -227,12 +228,12 @@ const (
 	ReasonDuplicateCluster = "DuplicateCluster"
 	// ReasonServed is PrometheusRuleServed=True: PrometheusRules can be read.
 	ReasonServed = "Served"
-	// ReasonDeletionsHeld is Ready=False: deletions of rules wait, because they may be a mistake. Many rules
-	// are to be deleted at once; or, shortly before, the spoke became a different cluster, its identity was
-	// recorded again, or the manager was restarted while deletions were held. The deletions continue at
-	// the time in the message, or when you set AcknowledgeDeletionsAnnotation. Deletions that
-	// may be caused by a loss of AlertRules, templates or placement labels on the hub only continue with
-	// the annotation. All other work on the spoke continues.
+	// ReasonDeletionsHeld is Ready=False: deletions of rules wait, because they may be a mistake. Either
+	// many rules are to be deleted at once, or one of these happened shortly before: the spoke became a
+	// different cluster, its identity was recorded again, or the manager was restarted while deletions were
+	// held. The deletions continue at the time in the message, or when you set
+	// AcknowledgeDeletionsAnnotation. Deletions that may be caused by a loss of AlertRules, templates or
+	// placement labels on the hub only continue with the annotation. All other work on the spoke continues.
 	ReasonDeletionsHeld = "DeletionsHeld"
 	// ReasonIdentityChanged is Connected=False: the kubeconfig leads to a different cluster than
 	// before. Nothing is written to either cluster until you confirm the new one with
@@ -245,10 +246,9 @@ const (
 	// time in that answer has passed, Rulefleet sends only probes (health checks).
 	ReasonThrottled = "Throttled"
 	// ReasonTooLarge is Connected=False: an answer of the spoke, or the number or size of its objects,
-	// exceeds a limit, or all spokes together use too much memory, and this one uses the most. The message
-	// gives the value and the limit. The rules in the spoke stay unchanged,
-	// and Rulefleet tries again with increasing delays of up to 20 seconds. On Evaluating=False, an answer of
-	// a Prometheus exceeds a limit.
+	// exceeds a limit. Or all spokes together use too much memory, and this spoke uses the most. The message
+	// gives the value and the limit. The rules in the spoke stay unchanged, and Rulefleet tries again with
+	// increasing delays of up to 20 seconds. On Evaluating=False, an answer of a Prometheus exceeds a limit.
 	ReasonTooLarge = "TooLarge"
 	// ReasonMaxRulesReached is Ready=False: the templates would generate more AlertRules for the spoke than
 	// spec.maxRules allows. Existing AlertRules stay, and no more are generated.

@@ -269,10 +269,10 @@ type PendingDeletions struct {
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
 
-	// held is the number of these rules whose deletion is held because it may be a mistake. The causes are
-	// many deletions at once, a possible loss of objects on the hub (see suspect), a spoke that shortly before
-	// became a different cluster or whose identity was recorded again, or a manager that was restarted while
-	// deletions were held.
+	// held is the number of these rules whose deletion is held because it may be a mistake. Deletions
+	// are held if there are many at once, or if objects may have been lost on the hub (see suspect). They are
+	// also held for some time after the spoke became a different cluster, after its identity was recorded
+	// again, and after the manager was restarted while deletions were held.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Held int32 `json:"held,omitempty"`

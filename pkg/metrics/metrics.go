@@ -51,14 +51,14 @@ var (
 	// HeldDeletions is the number of deletions that the brake holds, by spoke and by controller.
 	HeldDeletions = gauge(metric{
 		Name: "rulefleet_held_deletions", Labels: []string{"cluster", "hop"},
-		Help: "Number of deletions that are held because there are many at once or because they may be caused by a loss of objects on the hub, by spoke and by the kind of the objects: hop is generate for AlertRules on the hub, and distribute for PrometheusRules in the spoke.",
+		Help: "Number of deletions that are held because there are many at once or because they may be caused by a loss of objects on the hub, by spoke and by the kind of the objects (label hop: generate counts AlertRules on the hub, distribute counts PrometheusRules in the spoke).",
 		Use:  "If it is above 0, decide before the hold ends (alert `RulefleetDeletionsHeld`): restore the missing objects, or acknowledge the deletions.",
 	})
 
 	// DeletionHolds counts how often the brake started to hold deletions of a spoke, by hop.
 	DeletionHolds = counter(metric{
 		Name: "rulefleet_deletion_holds_total", Labels: []string{"hop"},
-		Help: "Number of times that Rulefleet began to hold deletions for a spoke, by the kind of the objects: hop is generate for AlertRules on the hub, and distribute for PrometheusRules in the spoke.",
+		Help: "Number of times that Rulefleet began to hold deletions for a spoke, by the kind of the objects (label hop: generate counts AlertRules on the hub, distribute counts PrometheusRules in the spoke).",
 		Use:  "Each time, an Event DeletionsHeld is created on a SpokeCluster. If this happens regularly, some process deletes many objects at once: make it delete fewer at a time.",
 	})
 
@@ -92,7 +92,7 @@ var (
 	WebhookCertificateExpiry = gauge(metric{
 		Name: "rulefleet_webhook_certificate_expiry_timestamp_seconds",
 		Help: "Expiry of the serving certificate of this replica's webhook, as Unix time.",
-		Use:  "The certificate is replaced after about two thirds of its lifetime. If it expires without being replaced, the API server can't call the webhook: with `webhook.failurePolicy` Fail, AlertRules and templates can't be changed on the hub (alert `RulefleetWebhookCertificateExpiring`).",
+		Use:  "The certificate is replaced after about two thirds of its lifetime. If it expires without being replaced, the API server can't call the webhook: with `webhook.failurePolicy` Fail, AlertRules, RulePacks and templates can't be changed on the hub (alert `RulefleetWebhookCertificateExpiring`).",
 	})
 	certificateBegin = gauge(metric{
 		Name: "rulefleet_webhook_certificate_begin_timestamp_seconds",

@@ -57,6 +57,13 @@ metadata:
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata:
+  name: rulepacks.rulefleet.io
+  annotations: {helm.sh/resource-policy: keep}
+---
+# Source: rulefleet/templates/crds.yaml
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
   name: spokeclusters.rulefleet.io
   annotations: {helm.sh/resource-policy: keep}
 `

@@ -13,9 +13,10 @@ the rest of a message. In commands, NAME stands for the name of the spoke, and C
 kubeconfig.
 
 If a spoke cannot be reached or read, it keeps its rules. Rulefleet never removes anything from a spoke, or from the
-hub, because an object could not be read. READY False does not always stop writes. With the reasons DeletionsHeld,
-Contested and MaxRulesReached, all other work continues. With DeletionsHeld, deletions with a time limit are carried out
-when it ends; the others wait until you acknowledge them. With Leaving, the rules are being removed.
+hub, because an object could not be read. Writes can continue although READY is False. With the reasons DeletionsHeld,
+Contested and MaxRulesReached, only some objects are affected, and all other work continues. With DeletionsHeld, held
+deletions with a time limit are carried out when the time limit ends. The others wait until you acknowledge them. With
+Leaving, the rules are being removed.
 `
 
 // Markdown returns docs/reference/reasons.md.

@@ -69,7 +69,7 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonNoClusters, On: []string{ready},
 		Message: "spec.placement matches no registered spoke; list the spokes and their labels with: kubectl get spokes --show-labels",
 		Meaning: "The placement matches no registered spoke. Or it matches only spokes that do not take rules of this namespace" +
-			" (`spec.tenants` of the SpokeCluster); then the message counts them.",
+			" (`spec.tenants` of the SpokeCluster). The message then says how many.",
 		Remedy: "Compare the placement with the labels of the spokes: `kubectl get spokes --show-labels`. If the spokes do not take the" +
 			" rules of the namespace, ask the administrator of the hub.",
 	},

@@ -77,7 +77,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonTooLarge, On: []string{connected, served, evaluating, metricsPresent, ready},
 		Message: "the cache of the spoke is too large: 60,000,000 bytes; the limit is 50,331,648 …",
 		Meaning: "An answer of the spoke's API server, or the number or size of the spoke's objects, exceeds a limit." +
-			" Or an event of a watch did not arrive completely, and less than 1 KB/s of it arrived for 20 s. Or all spokes together use too much of" +
+			" Or an event of a watch arrived at less than 1 KB/s for 20 s, and is not complete. Or all spokes together use too much of" +
 			" the manager's memory, and this one uses the most. The message gives the value, the limit and, if" +
 			" there is one, the chart value that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
 			" again after at most 20 s. On Evaluating, an answer of the Prometheus exceeds a limit. Then rules are still written, but" +
@@ -158,8 +158,8 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonKubeconfigMissing, On: []string{connected, served, ready},
-		Message: "Secret rulefleet-system/eu-1 with label sigs.k8s.io/multicluster-runtime-kubeconfig=true not found. Until it is" +
-			" there, Rulefleet does not manage the spoke: rules that are in it stay. …",
+		Message: "Secret rulefleet-system/eu-1 with label sigs.k8s.io/multicluster-runtime-kubeconfig=true not found. Rulefleet does" +
+			" not manage the spoke until this is corrected. The rules in the spoke stay. …",
 		Meaning: "The Secret, its registration label or its key `kubeconfig` is missing. The rules stay in the spoke. If another spoke is the" +
 			" same cluster, the message names it.",
 		Remedy: "If you renamed the spoke, see [Rename a spoke](../how-to/manage-spokes.md#rename-a-spoke). Otherwise, create or restore the Secret, its label or its key, or [let the spoke leave](../how-to/leave.md). If you delete the" +
@@ -173,8 +173,8 @@ var ofSpokes = []Reason{
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
 		Remedy: "Decide which of the two names to give up, and delete the Secret with that name. The spoke that you keep takes over, or" +
-			" remains in use, without a gap. When it is Ready, replace the name that you give up in placements of AlertRules and in `spec.clusters` of" +
-			" templates, because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster with that name.",
+			" remains in use, without a gap. When it is Ready, replace the name that you give up in placements of AlertRules and RulePacks, and in" +
+			" `spec.clusters` of templates, because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster with that name.",
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},
@@ -317,8 +317,8 @@ var ofSpokes = []Reason{
 			" queried Service (HTTP 403): …",
 		Meaning: "Evaluating is Unknown: Rulefleet cannot query a Prometheus. Its account in the spoke lacks get on" +
 			" `services/proxy`, a proxy in front of the Prometheus denies access, or there is no address that Rulefleet can use. Or another" +
-			" Prometheus has the same Service, and the chosen one has given none of the answers for five minutes. The message" +
-			" says which. The furthest phase of rules is Selected.",
+			" Prometheus has the same Service, and for five minutes, no answer came from the chosen one. The message" +
+			" says which of these is the case. The furthest phase of rules is Selected.",
 		Remedy: "If this is intended, do nothing. Otherwise run `kubectl rulefleet join {spoke} --spoke-context CONTEXT` again with the same options, and without `--no-evaluate`," +
 			" or grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus) yourself. If the Service" +
 			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +

@@ -121,7 +121,7 @@ func TestRenderEnforces(t *testing.T) {
 		})
 	}
 	_, err := delivery.Render(ruletest.Rule(func(r *v1alpha1.AlertRule) { r.Spec.Expr = `up{namespace="$(cluster.labels.ns)"}` }), spoke, strictRender)
-	if bad, ok := errors.AsType[*rule.Invalid](err); !ok || bad.Reason != v1alpha1.ReasonInvalidExpr || !strings.Contains(bad.Message, `asks for namespace="payments"`) {
+	if bad, ok := errors.AsType[*rule.Invalid](err); !ok || bad.Reason != v1alpha1.ReasonInvalidExpr || !strings.Contains(bad.Message, `the matcher namespace="payments" is not allowed`) {
 		t.Errorf("what asks for another namespace: %v", err)
 	}
 	if got := strictRender.Readable("shop", "up"); got != `up{namespace="shop"}` {

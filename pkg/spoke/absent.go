@@ -48,9 +48,9 @@ func (c catalog) confirm(ctx context.Context, resource string, err error) error 
 	case unread != nil && ctx.Err() != nil:
 		return unread
 	case unread != nil:
-		return fmt.Errorf("%w: it answers 404 for %s, and its discovery can't be read: %v", errNotKubernetes, resource, unread) //nolint:errorlint // it may be a 404
+		return fmt.Errorf("%w: the server answers 404 for %s, and the list of its API resources (discovery) can't be read: %v", errNotKubernetes, resource, unread) //nolint:errorlint // it may be a 404
 	case !lacks:
-		return fmt.Errorf("%w: it answers 404 for %s, which its discovery lists", errNotKubernetes, resource)
+		return fmt.Errorf("%w: the server answers 404 for %s, which is in the list of its API resources (discovery)", errNotKubernetes, resource)
 	}
 	return err
 }

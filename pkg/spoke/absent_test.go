@@ -219,7 +219,7 @@ func TestEvaluatorsBehindAProxy(t *testing.T) {
 	discover("no ThanosRulers", 1, 1, "")
 	discover("as before", 1, 0, "")
 	missing["prometheuses"] = true
-	discover("a proxy's 404", 1, 1, "answers 404 for prometheuses, which its discovery lists")
+	discover("a proxy's 404", 1, 1, "the server answers 404 for prometheuses, which is in the list of its API resources (discovery)")
 	lacks = append(lacks, "prometheuses")
 	discover("the kind is gone", 0, 1, "")
 	clear(missing)

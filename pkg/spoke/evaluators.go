@@ -428,14 +428,14 @@ func bounded(e v1alpha1.Evaluator) v1alpha1.Evaluator {
 	switch {
 	case size(e.RuleSelector) > maxSelector || size(e.RuleNamespaceSelector) > maxSelector:
 		e.RuleSelector, e.RuleNamespaceSelector = nil, nil
-		e.Message = fmt.Sprintf("its selectors are larger than %d KiB, so it counts as one that selects no rules; shorten spec.ruleSelector and spec.ruleNamespaceSelector", maxSelector>>10)
+		e.Message = fmt.Sprintf("its selectors are larger than %d KiB, so Rulefleet treats it as if it selected no rules; shorten spec.ruleSelector and spec.ruleNamespaceSelector", maxSelector>>10)
 	case len(e.ExcludedFromEnforcement) > maxExcluded:
 		e.ExcludedFromEnforcement = e.ExcludedFromEnforcement[:maxExcluded]
 		e.Message = fmt.Sprintf("it excludes more than %d PrometheusRules from enforcement, and only the first %[1]d are used; exclude whole namespaces in spec.excludedFromEnforcement", maxExcluded)
 	}
 	if len(e.EnforcedNamespaceLabel) > maxLabelName {
 		e.EnforcedNamespaceLabel, e.RuleSelector, e.RuleNamespaceSelector = "", nil, nil
-		e.Message = fmt.Sprintf("its enforcedNamespaceLabel is longer than %d bytes, so it counts as one that selects no rules; shorten it", maxLabelName)
+		e.Message = fmt.Sprintf("its enforcedNamespaceLabel is longer than %d bytes, so Rulefleet treats it as if it selected no rules; shorten it", maxLabelName)
 	}
 	if len(e.ClusterLabel) > maxClusterLabel {
 		e.ClusterLabel = ""

@@ -93,9 +93,9 @@ type duplicateError struct {
 
 // Error implements error.
 func (e *duplicateError) Error() string {
-	return "this is the same cluster as spoke " + e.Other + ", which stays in use. Decide which of the two to give up, and delete its Secret." +
-		" Wait until the one that you keep is Ready. Replace the other name in placements of AlertRules and in spec.clusters of templates," +
-		" because rules that are placed only on it are removed from the cluster. Then delete the SpokeCluster of the one that you gave up"
+	return "this is the same cluster as spoke " + e.Other + ", which stays in use. Decide which of the two names to give up, and delete the Secret of that name." +
+		" Wait until the other spoke is Ready. Replace the name that you gave up in placements of AlertRules and RulePacks, and in spec.clusters of templates," +
+		" because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster of that name"
 }
 
 // IdentityError says that a spoke's kubeconfig leads to another cluster than before: the UID of namespace

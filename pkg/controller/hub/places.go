@@ -75,9 +75,9 @@ func (p *Places) Waits(ctx context.Context, source rule.Source) (*rule.Invalid, 
 	advice := "this %s waits until others are deleted; the oldest one that fits is accepted first"
 	switch {
 	case rules > p.limit:
-		advice = "this %s has more; remove rules from it, or ask an administrator of the hub to raise the limit"
+		advice = "this %s alone has more than that; remove rules from it, or ask an administrator of the hub to raise the limit"
 	case held:
-		advice = "this %s has too many since it was changed; remove rules from it, or delete others"
+		advice = "with the rules that were added to this %s, the namespace has more; remove rules from it, or delete other objects"
 	}
 	return &rule.Invalid{
 		Reason: v1alpha1.ReasonLimitExceeded, Field: "metadata.namespace",

@@ -257,7 +257,7 @@ func TestPlacesOfPacks(t *testing.T) {
 	waits("a", 1, false)
 	saw("d", 7)
 	waits("d", 7, true)
-	if bad, err := p.Waits(t.Context(), packOf("d", 7)); err != nil || !strings.Contains(bad.Message, "this RulePack has more; remove rules") {
+	if bad, err := p.Waits(t.Context(), packOf("d", 7)); err != nil || !strings.Contains(bad.Message, "this RulePack alone has more than that; remove rules") {
 		t.Errorf("%v, %v", bad, err)
 	}
 	if next := p.Gone(key("b")); !slices.Equal(next, []rule.Key{key("a")}) {

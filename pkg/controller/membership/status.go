@@ -169,7 +169,7 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 // highestMaxRules is the maximum of spec.maxRules in the API.
 const highestMaxRules = 100_000
 
-// supportedRules is the number of alerting rules with which one Prometheus is supported.
+// supportedRules is the number of rules of Rulefleet with which one Prometheus is supported.
 const supportedRules = 2000
 
 // maxRulesReached describes a limit that keeps Deployments from getting AlertRules, and what to do. crowded is the
@@ -183,7 +183,7 @@ func maxRulesReached(spoke string, limit int32, lacking int, crowded string) str
 	case limit >= highestMaxRules:
 		return fmt.Sprintf("spec.maxRules (%d, the maximum) is reached. %s", limit, stay)
 	case limit >= supportedRules:
-		return fmt.Sprintf("spec.maxRules (%d) is reached. %s. You can raise spec.maxRules, but at most %d alerting rules are supported in one Prometheus", limit, stay, supportedRules)
+		return fmt.Sprintf("spec.maxRules (%d) is reached. %s. You can raise spec.maxRules, but at most %d rules of Rulefleet are supported in one Prometheus", limit, stay, supportedRules)
 	}
 	return fmt.Sprintf("spec.maxRules (%d) is reached. %s. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, stay, spoke, more(limit, lacking))
 }

@@ -514,7 +514,7 @@ func TestStatusOf(t *testing.T) {
 			moved: []string{ready}, contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
-				if message := meta.FindStatusCondition(s.Conditions, ready).Message; strings.Contains(message, "kubectl") || !strings.HasSuffix(message, "at most 2000 alerting rules are supported in one Prometheus") {
+				if message := meta.FindStatusCondition(s.Conditions, ready).Message; strings.Contains(message, "kubectl") || !strings.HasSuffix(message, "at most 2000 rules of Rulefleet are supported in one Prometheus") {
 					t.Errorf("the message is %q", message)
 				}
 			},

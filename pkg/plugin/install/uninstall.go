@@ -33,9 +33,9 @@ func NewUninstall(e *env.Env) *cobra.Command {
 		Long: `Uninstall Rulefleet from the hub. The command lists the registered spokes, and asks for a confirmation. At its end, it
 prints what stays. --dry-run prints what would be removed.
 
-The CustomResourceDefinitions stay, and with them all AlertRules, templates and SpokeClusters, unless the chart was
-installed with crds.keep=false. The rules in the spokes stay as well. To remove them, let every spoke leave first:
-kubectl rulefleet unjoin NAME`,
+The CustomResourceDefinitions stay, and with them all AlertRules, RulePacks, templates and SpokeClusters, unless the
+chart was installed with crds.keep=false. The rules in the spokes stay as well. To remove them, let every spoke leave
+first: kubectl rulefleet unjoin NAME`,
 		Example:           "  kubectl rulefleet uninstall\n  kubectl rulefleet uninstall --dry-run -o name",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -246,7 +246,7 @@ func (u *uninstallation) describe(ctx context.Context) error {
 		u.Say("To remove the rules, let the spokes leave first: kubectl rulefleet unjoin NAME --spoke-context CONTEXT")
 	}
 	if slices.ContainsFunc(u.gone, func(d document) bool { return d.GetKind() == kindCRD }) {
-		u.Say("Warning: crds.keep is false. The CustomResourceDefinitions are deleted, and with them all AlertRules, templates and SpokeClusters.")
+		u.Say("Warning: crds.keep is false. The CustomResourceDefinitions are deleted, and with them all AlertRules, RulePacks, templates and SpokeClusters.")
 	}
 	return nil
 }
@@ -273,7 +273,7 @@ func (u *uninstallation) sayWhatStays() {
 			names = append(names, d.GetName())
 		}
 		slices.Sort(names)
-		u.Say("These CustomResourceDefinitions stay, with all AlertRules, templates and SpokeClusters: %s", strings.Join(names, ", "))
+		u.Say("These CustomResourceDefinitions stay, with all AlertRules, RulePacks, templates and SpokeClusters: %s", strings.Join(names, ", "))
 	}
 	u.Say("The namespace %s stays, with the kubeconfigs of the spokes and the hub's id. If you install Rulefleet again, it continues from there.", u.target.namespace)
 	u.Say("To remove everything, see %sdocs/how-to/install.md#uninstall", advice.Docs)

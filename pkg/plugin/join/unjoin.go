@@ -36,7 +36,7 @@ func NewUnjoin(e *env.Env) *cobra.Command {
 	o := &unjoinOptions{}
 	cmd := &cobra.Command{
 		Use:   "unjoin NAME",
-		Short: "Let a spoke leave: remove its rules and its registration, and its account with --spoke-context",
+		Short: "Let a spoke leave: remove its rules, its registration and, with --spoke-context, its account",
 		Long: `Let a spoke leave. The command shows what will be removed, with the number of rules, asks for a confirmation,
 and deletes the SpokeCluster and the Secret on the hub. With --spoke-context, it also deletes the account in the
 spoke, which revokes all of its tokens, unless another hub has rules there. The namespace of the account stays.

@@ -190,7 +190,7 @@ func (c *chain) registration() Link {
 	case !r.Exists:
 		return notOK("If the name is right and the spoke is to be registered: "+c.join()+". Otherwise list the spokes: kubectl rulefleet spokes", "%s does not exist", secret)
 	case !r.Labeled:
-		return notOK(fmt.Sprintf("Find out who removed the label: Rulefleet does so when the SpokeCluster is deleted, and people do so to disconnect a spoke. To register the spoke: kubectl -n %s label --overwrite secret %s %s=true",
+		return notOK(fmt.Sprintf("Find out why the label is missing: Rulefleet removes it when the SpokeCluster is deleted, and people remove it to disconnect a spoke. To register the spoke: kubectl -n %s label --overwrite secret %s %s=true",
 			c.Namespace, c.Cluster, v1alpha1.RegistrationLabel), "%s does not have the label %s=true", secret, v1alpha1.RegistrationLabel)
 	case !r.HasKubeconfig:
 		return notOK(c.restore(), "%s has no key %s", secret, v1alpha1.KubeconfigKey)

@@ -16,7 +16,7 @@ type merged struct {
 }
 
 // effective returns an AlertRule's alert for one spoke, with its overrides. Overrides are evaluated in
-// order: of those that select the spoke, the first that sets a field wins, and labels and annotations
+// order: of those that select the spoke, the first that sets a field takes precedence, and labels and annotations
 // are merged key by key. rule.StateIn does the same for its state.
 //
 // Severity and the label severity are the same thing, so an override of either replaces both. An

@@ -62,7 +62,7 @@ func TestEffective(t *testing.T) {
 			},
 			state: v1alpha1.Disabled,
 		},
-		"the first that sets a field wins, field by field": {
+		"the first that sets a field takes precedence, field by field": {
 			overrides: overrides{
 				{ClusterSelection: named("eu-1"), For: "1m", KeepFiringFor: "0s", Interval: "1m", Labels: ruletest.Texts{"team": "a"}},
 				{ClusterSelection: prod, For: "2m", Expr: "b", Labels: ruletest.Texts{"team": "b", "tier": "b"}, State: v1alpha1.Enabled},

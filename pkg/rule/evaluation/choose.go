@@ -163,7 +163,7 @@ func solve(key string, requirements []labels.Requirement) (value string, needed 
 		case selection.DoesNotExist:
 			absent = true
 		default:
-			return "", false, undetermined{why: fmt.Sprintf("requirement %s is not supported", r)}
+			return "", false, undetermined{why: fmt.Sprintf("Rulefleet cannot compute a label for the requirement %s of a ruleSelector", r)}
 		}
 	}
 	candidates := allowed.Difference(denied)

@@ -123,7 +123,7 @@ func skips(e *rule.Evaluator, o *monitoringv1.PrometheusRule, ns Namespace, c ru
 	case open[key].why != "":
 		return fmt.Sprintf("%s, and %s; %s of SpokeCluster %s", what, open[key].why, open[key].remedy(), c.Name)
 	case len(open) > 0:
-		return fmt.Sprintf("%s, but the selectors together don't determine one set of labels; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
+		return fmt.Sprintf("%s, but Rulefleet adds no label, because no set of labels, or more than one, matches the selectors of all chosen Prometheus; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
 	}
 	return fmt.Sprintf("%s; Rulefleet adds the label when it next writes the PrometheusRule. If this lasts, condition Ready of SpokeCluster %s says what prevents writes", what, c.Name)
 }

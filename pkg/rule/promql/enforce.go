@@ -83,7 +83,7 @@ func restrict(s *parser.VectorSelector, matcher *labels.Matcher) *EnforceError {
 			return nil
 		case !m.Matches(matcher.Value):
 			return &EnforceError{Contradiction: true, Fault: rule.Fault{Pos: int(s.PosRange.Start), Message: fmt.Sprintf(
-				"the selector asks for %s, but a rule of namespace %s can only read series with %s (chart value tenants.enforceNamespace); remove the matcher", clip.Excerpt(m.String()), matcher.Value, matcher)}}
+				"the matcher %s is not allowed: a rule of namespace %s can only read series with %s (chart value tenants.enforceNamespace); remove the matcher", clip.Excerpt(m.String()), matcher.Value, matcher)}}
 		}
 	}
 	s.LabelMatchers = append(s.LabelMatchers, matcher)

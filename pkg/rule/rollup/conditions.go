@@ -162,11 +162,14 @@ func (in *Input) refusing() (n int) {
 }
 
 func (in *Input) tellRefusing() string {
-	n := in.refusing()
-	if n == 0 {
+	switch n, kind, namespace := in.refusing(), in.Rule.SourceKind(), in.Rule.GetNamespace(); n {
+	case 0:
 		return ""
+	case 1:
+		return fmt.Sprintf(" (1 more spoke matches, but does not take %ss of namespace %s; see its spec.tenants)", kind, namespace)
+	default:
+		return fmt.Sprintf(" (%d more spokes match, but do not take %ss of namespace %s; see their spec.tenants)", n, kind, namespace)
 	}
-	return fmt.Sprintf(" (spokes that match, but do not take %ss of namespace %s: %d; see their spec.tenants)", in.Rule.SourceKind(), in.Rule.GetNamespace(), n)
 }
 
 // notAccepted says in short why a rule is not accepted.

@@ -15,9 +15,11 @@ import (
 func TestStatusOfTenants(t *testing.T) {
 	none := &v1alpha1.TenantSelection{Names: []v1alpha1.NamespaceName{}}
 	refusing := Spoke{Cluster: rule.Cluster{Name: "b", Tenants: none, Tenant: &rule.Tenant{Name: "shop"}}, Shown: Shown{Top: OverlayOff}}
+	third := refusing
+	third.Cluster.Name = "c"
 	taking := Spoke{Cluster: rule.Cluster{Name: "a", Tenant: &rule.Tenant{Name: "shop"}}, Shown: Shown{Top: OverlayOff}}
 	applied := map[string]v1alpha1.ClusterStatus{"a": {Name: "a", Phase: v1alpha1.PhaseApplied, ObservedGeneration: 1}}
-	const more = " (spokes that match, but do not take AlertRules of namespace shop: 1; see their spec.tenants)"
+	const more = " (1 more spoke matches, but does not take AlertRules of namespace shop; see its spec.tenants)"
 	for name, c := range map[string]struct {
 		spokes                  []Spoke
 		placement               v1alpha1.ClusterSelection
@@ -26,6 +28,10 @@ func TestStatusOfTenants(t *testing.T) {
 	}{
 		"by label": {
 			[]Spoke{taking, refusing}, ruletest.EveryCluster(), v1alpha1.ReasonAllApplied, "ready in 1/1 spokes" + more, 1, 1, 0,
+		},
+		"by label, several": {
+			[]Spoke{taking, refusing, third}, ruletest.EveryCluster(), v1alpha1.ReasonAllApplied,
+			"ready in 1/1 spokes (2 more spokes match, but do not take AlertRules of namespace shop; see their spec.tenants)", 1, 1, 0,
 		},
 		"by label, only": {
 			[]Spoke{refusing}, ruletest.EveryCluster(), v1alpha1.ReasonNoClusters, "the spokes that spec.placement matches (1) do not take AlertRules of namespace shop; ask", 0, 0, 0,

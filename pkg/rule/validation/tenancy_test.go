@@ -36,8 +36,8 @@ func TestValidateTenants(t *testing.T) {
 		"a query in a with block": {note(`{{ with $labels.a }}{{ range $q := query "up" }}x{{ end }}{{ end }}`), spec, "spec.annotations[a]", "the function query is not available"},
 		"a query in an else":      {note(`{{ if false }}{{ else }}{{ $q := "up" | query }}{{ end }}`), spec, "spec.annotations[a]", "the function query is not available"},
 		"a query in an override":  {over(v1alpha1.Override{Annotations: ruletest.Texts{"a": `{{ (query "up" | first).Value }}`}}), spec, "spec.overrides[0].annotations[a]", "the function query is not available"},
-		"another namespace":       {query(`up == 0 and b{namespace="payments"}`), expr, "spec.expr", `1:13: the selector asks for namespace="payments", but a rule of namespace shop can only read series with namespace="shop"`},
-		"in an override's expr":   {over(v1alpha1.Override{Expr: `b{namespace=~"pay.*"}`}), expr, "spec.overrides[0].expr", `asks for namespace=~"pay.*"`},
+		"another namespace":       {query(`up == 0 and b{namespace="payments"}`), expr, "spec.expr", `1:13: the matcher namespace="payments" is not allowed: a rule of namespace shop can only read series with namespace="shop"`},
+		"in an override's expr":   {over(v1alpha1.Override{Expr: `b{namespace=~"pay.*"}`}), expr, "spec.overrides[0].expr", `the matcher namespace=~"pay.*" is not allowed`},
 		"info":                    {query(`sum(info(up)) > 0`), expr, "spec.expr", "1:5: the function info reads the series of all namespaces"},
 	} {
 		t.Run(name, func(t *testing.T) {
