@@ -134,7 +134,8 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonRejected, On: []string{row, ready, stalled},
 		Meaning: "The spoke's API server or an admission webhook rejected the rule (phase Pending), or prometheus-operator does not pass it to" +
 			" Prometheus (phase Applied).",
-		Remedy: "Follow the message. If prometheus-operator does not pass the rule, correct the expression: most likely, it uses a function that is" +
+		Remedy: "Follow the message. If an admission webhook or policy of the spoke rejected the rule, change the rule so that it is allowed, or" +
+			" change the webhook or policy in the spoke. If prometheus-operator does not pass the rule, correct the expression: most likely, it uses a function that is" +
 			" experimental or newer than that prometheus-operator. Its log in the spoke has the details. Rulefleet tries again.",
 	},
 	{
