@@ -259,6 +259,9 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 		return err
 	})
 	shown := time.Since(began)
+	if condition == v1alpha1.ConditionConnected && status == metav1.ConditionFalse {
+		h.explains(t, message.Reason)
+	}
 	took = append(took, propagation(t, h.fleet, h.fleet.Spoke("healthy"), fmt.Sprintf("after-%d", h.runs), 40)...)
 	peak := memoryOf(t, h.manager.Pid(), "VmHWM")
 	h.proxy.Set(honest)
@@ -300,6 +303,17 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	}
 	if text := message.Message; message.Reason == v1alpha1.ReasonTooLarge && !strings.Contains(text, "the limit is") && !strings.Contains(text, "fewer than") {
 		t.Errorf("the message names no bound: %s", message.Message)
+	}
+}
+
+// explains checks what the plugin says about a rule in the spoke that lies.
+func (h *hostileFleet) explains(t *testing.T, reason string) {
+	t.Helper()
+	_, broken, err := askWhy(t, h.fleet.Hub, client.ObjectKey{Namespace: fleet.Namespace, Name: "stays"}, "hostile")
+	must(t, err)
+	// The lie may be shown as another reason by now: it may be noticed in two ways, one after the other.
+	if broken == nil || broken.Name != "connection" || !strings.Contains(broken.Evidence, "Connected=False") || broken.Fix == "" {
+		t.Errorf("for %s, why says %+v", reason, broken)
 	}
 }
 

@@ -50,14 +50,20 @@ func goldens(t *testing.T) (out []string) {
 	return out
 }
 
-// TestEveryFormatHasAGolden finds a golden file for each format of each command.
-func TestEveryFormatHasAGolden(t *testing.T) {
+// forms are the flags with which a command prints something else.
+var forms = []string{"auth", "dry-run", "from-argocd", "orphan", "watch"}
+
+// TestEveryOutputHasAGolden finds golden files of each command that has succeeded: with each of its formats, and with each
+// flag in forms that it has.
+func TestEveryOutputHasAGolden(t *testing.T) {
 	ran := map[string][]string{} // the options of each command that a golden file has
 	for _, content := range goldens(t) {
 		line, _, _ := strings.Cut(content, "\n")
 		args, _ := strings.CutPrefix(line, "$ kubectl rulefleet ")
-		name, _, _ := strings.Cut(args, " ")
-		ran[name] = append(ran[name], args+" ")
+		if strings.Contains(content, "[exit code 0]\n") || strings.HasPrefix(args, "why ") { // whose code says that a rule does not work
+			name, _, _ := strings.Cut(args, " ")
+			ran[name] = append(ran[name], args+" ")
+		}
 	}
 	n := 0
 	var check func(*cobra.Command)
@@ -65,24 +71,42 @@ func TestEveryFormatHasAGolden(t *testing.T) {
 		for _, sub := range cmd.Commands() {
 			check(sub)
 		}
-		name := strings.TrimPrefix(cmd.CommandPath(), "kubectl rulefleet ")
+		if cmd.HasSubCommands() {
+			return
+		}
+		path := strings.TrimPrefix(cmd.CommandPath(), "kubectl rulefleet ")
+		first, _, _ := strings.Cut(path, " ")
+		has := func(words string, is func(args string) bool) {
+			t.Helper()
+			n++
+			if !slices.ContainsFunc(ran[first], func(args string) bool { return strings.HasPrefix(args, path+" ") && is(args) }) {
+				t.Errorf("no golden file has the output of kubectl rulefleet %s %s", path, words)
+			}
+		}
+		if first != "completion" { // its scripts are those of cobra; TestCompletion runs them
+			has("", func(string) bool { return true })
+		}
+		for _, flag := range forms {
+			if cmd.Flags().Lookup(flag) != nil {
+				has("--"+flag, func(args string) bool {
+					return strings.Contains(args, " --"+flag+" ") && (flag == "dry-run" || !strings.Contains(args, " --dry-run "))
+				})
+			}
+		}
 		f := cmd.Flags().Lookup("output")
-		if f == nil || slices.Contains(ofTheChart, name) {
+		if f == nil || slices.Contains(ofTheChart, path) {
 			return
 		}
 		_, formats, _ := strings.Cut(f.Usage, ": ")
 		for format := range strings.SplitSeq(formats, ", ") {
-			n++
-			if !slices.ContainsFunc(ran[name], func(args string) bool {
+			has("-o "+format, func(args string) bool {
 				return strings.Contains(args, " -o "+format+" ") || format == f.DefValue && !strings.Contains(args, " -o ")
-			}) {
-				t.Errorf("no golden file has the output of kubectl rulefleet %s -o %s", name, format)
-			}
+			})
 		}
 	}
 	check(New(&env.Env{Hub: cluster.NewHub("", io.Discard)}))
-	if n < 20 {
-		t.Errorf("only %d formats were found", n)
+	if n < 40 {
+		t.Errorf("only %d outputs were found", n)
 	}
 }
 

@@ -86,8 +86,15 @@ func invoke(t *testing.T, c client.Client, stdin string, change func(*env.Env), 
 
 // TestWatch prints an answer again when it changes, and goes on when the hub is away.
 func TestWatch(t *testing.T) {
-	for _, screen := range []bool{false, true} {
-		t.Run(fmt.Sprintf("screen=%v", screen), func(t *testing.T) {
+	for _, tc := range []struct {
+		name, args string
+		screen     bool
+	}{
+		{"watch-screen-false", "firing -A --cluster us-1 --watch --interval 1ms", false},
+		{"watch-screen-true", "firing -A --cluster us-1 --watch --interval 1ms", true},
+		{"watch-status", "status -n rulefleet-system --watch --interval 1ms", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			lists := 0
 			c := hub(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -111,9 +118,9 @@ func TestWatch(t *testing.T) {
 			var out, errOut bytes.Buffer
 			h := cluster.NewHub("test", &errOut)
 			h.Connect = func() (client.Client, error) { return c, nil }
-			e := &env.Env{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}, Hub: h, Screen: screen, Now: func() time.Time { return noon }}
-			code := Run(ctx, e, []string{"firing", "-A", "--cluster", "us-1", "--watch", "--interval", "1ms"})
-			golden(t, fmt.Sprintf("watch-screen-%v", screen), fmt.Sprintf("%q\n%s[exit code %d]\n", out.String(), errOut.String(), code))
+			e := &env.Env{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}, Hub: h, Screen: tc.screen, Now: func() time.Time { return noon }}
+			code := Run(ctx, e, strings.Fields(tc.args))
+			golden(t, tc.name, fmt.Sprintf("$ kubectl rulefleet %s\n%q\n%s[exit code %d]\n", tc.args, out.String(), errOut.String(), code))
 		})
 	}
 }

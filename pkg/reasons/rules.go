@@ -107,7 +107,8 @@ var ofRules = []Reason{
 		Message: "namespace \"shop\" not found in the spoke; create it there",
 		Meaning: "The spoke does not have the namespace of the rule, or the namespace is being deleted.",
 		Remedy: "Create the namespace in the spoke; if it is being deleted, wait until it is gone. The rule follows immediately. For an" +
-			" AlertRule or a RulePack in Rulefleet's own namespace, you can set `spec.ruleNamespace` to another namespace instead.",
+			" AlertRule or a RulePack in Rulefleet's own namespace, you can set `spec.ruleNamespace` to another namespace instead." +
+			" If kubectl shows that the namespace exists, look for a proxy or a cache in front of the spoke's API server that gives incomplete answers.",
 	},
 	{
 		Name: v1alpha1.ReasonForbidden, On: []string{row, ready, stalled},
@@ -134,7 +135,8 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonRejected, On: []string{row, ready, stalled},
 		Meaning: "The spoke's API server or an admission webhook rejected the rule (phase Pending), or prometheus-operator does not pass it to" +
 			" Prometheus (phase Applied).",
-		Remedy: "Follow the message. If prometheus-operator does not pass the rule, correct the expression: most likely, it uses a function that is" +
+		Remedy: "Follow the message. If an admission webhook or policy of the spoke rejected the rule, change the rule so that it is allowed, or" +
+			" change the webhook or policy in the spoke. If prometheus-operator does not pass the rule, correct the expression: most likely, it uses a function that is" +
 			" experimental or newer than that prometheus-operator. Its log in the spoke has the details. Rulefleet tries again.",
 	},
 	{

@@ -14,6 +14,11 @@ const (
 	stalled        = v1alpha1.ConditionStalled
 
 	nothing = "Nothing."
+
+	rejoin = "If no other tool writes the Secret, you can have a new kubeconfig written:" +
+		" `kubectl rulefleet join {spoke} --spoke-context CONTEXT --force-conflicts`, with the right address and the options of the last time."
+
+	prometheusRuleCRD = "https://raw.githubusercontent.com/prometheus-operator/prometheus-operator/main/example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"
 )
 
 // ofSpokes are the reasons of a SpokeCluster's conditions.
@@ -34,7 +39,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonKubeconfigNotUsed, On: []string{connected},
 		Message: "the last good kubeconfig stays in use, but only until the manager restarts or another replica becomes the leader; correct the new one: …",
 		Meaning: "Connected is True, but the new kubeconfig in the Secret is refused or does not work. The last good one stays in use.",
-		Remedy:  "Follow the message, and correct the Secret soon: after a restart of the manager, the spoke cannot be managed.",
+		Remedy:  "Follow the message, and correct the Secret soon: after a restart of the manager, the spoke cannot be managed. " + rejoin,
 	},
 	{
 		Name: v1alpha1.ReasonServed, On: []string{served},
@@ -63,8 +68,8 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonUnreachable, On: []string{connected, served, ready},
 		Meaning: "The API server has not answered three probes in a row, or the answer is not from a Kubernetes API server. The rules stay in" +
 			" the spoke and keep alerting. Until the API server answers, Rulefleet sends only one probe (health check) at a time.",
-		Remedy: "Follow the message: check the network, the address in the kubeconfig and the API server. When the API server answers again," +
-			" nothing has to be done on the hub.",
+		Remedy: "Follow the message: check the network, the address in the kubeconfig and the API server of the spoke. When the API server answers" +
+			" again at this address, nothing has to be done on the hub. If it has another address now, correct the kubeconfig. " + rejoin,
 	},
 	{
 		Name: v1alpha1.ReasonThrottled, On: []string{connected, served, ready},
@@ -153,7 +158,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonInvalidKubeconfig, On: []string{connected, served, ready},
 		Meaning: "The kubeconfig is refused. The message names the field and says what to write instead.",
-		Remedy: "Change that field. If a spoke needs a feature that is refused by default, allow it for that spoke with the chart value" +
+		Remedy: "Change that field. " + rejoin + " If a spoke needs a feature that is refused by default, allow it for that spoke with the chart value" +
 			" `allowKubeconfigOfSpokes`, or for all spokes with `allowKubeconfig` ([what a kubeconfig may contain](kubeconfig.md)).",
 	},
 	{
@@ -181,7 +186,7 @@ var ofSpokes = []Reason{
 		Message: "the kubeconfig leads to another cluster (kube-system UID was …, is …); nothing is written to either; if this is a mistake, restore the former kubeconfig; …",
 		Meaning: "The kubeconfig leads to a different cluster than before: the kubeconfigs were mixed up, or the cluster was rebuilt. Nothing is" +
 			" written to either cluster.",
-		Remedy: "If this is a mistake, restore the former kubeconfig. If the cluster was replaced, confirm the new one with the command in the" +
+		Remedy: "If this is a mistake, restore the former kubeconfig. " + rejoin + " If the cluster was replaced, confirm the new one with the command in the" +
 			" message; the rules in the former cluster stay there, and are no longer managed" +
 			" ([more](../how-to/manage-spokes.md#replace-a-cluster-under-the-same-name)). If you exchanged the Secrets of" +
 			" two spokes on purpose, confirm both. For 10 minutes after a confirmation (chart value `deletionHold`), every deletion in the spoke is held" +
@@ -198,7 +203,8 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonCRDMissing, On: []string{served, ready},
 		Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install the CRDs of prometheus-operator there",
 		Meaning: "The spoke does not serve PrometheusRules.",
-		Remedy:  "Install the CustomResourceDefinitions of prometheus-operator in the spoke.",
+		Remedy: "Install the CustomResourceDefinitions of prometheus-operator in the spoke, in the version of the prometheus-operator that runs" +
+			" there. For example, if it is the newest one, and only this one is missing: `kubectl --context CONTEXT apply --server-side -f " + prometheusRuleCRD + "`",
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},

@@ -26,7 +26,7 @@ func (j *joining) await(ctx context.Context) error {
 		if s, err = j.read(ctx); err != nil {
 			return false, err
 		}
-		done, what := progressOf(s)
+		done, what := progressOf(s, j.present)
 		if !done {
 			progress.Show(what)
 		}
@@ -81,19 +81,30 @@ func joined(s *v1alpha1.SpokeCluster) bool {
 		(ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonSuspended)
 }
 
-// progressOf reports whether waiting has an end, and what is being waited for.
-func progressOf(s *v1alpha1.SpokeCluster) (done bool, what string) {
+// progressOf reports whether waiting has an end, and what is being waited for. before is the SpokeCluster as it was before the
+// join, or nil.
+func progressOf(s, before *v1alpha1.SpokeCluster) (done bool, what string) {
 	if s == nil {
 		return false, "the manager creates the SpokeCluster"
 	}
 	ready := condition(s, v1alpha1.ConditionReady)
-	if joined(s) || reasons.Is(ready.Reason, reasons.Final) {
+	if joined(s) || reasons.Is(ready.Reason, reasons.Final) && !ofFormerKubeconfig(ready, before) {
 		return true, ""
 	}
 	if ready.Message == "" {
 		return false, "the manager connects to the spoke"
 	}
 	return false, ready.Message
+}
+
+// ofFormerKubeconfig reports whether a condition Ready may still be about the kubeconfig before the join: it is the same as
+// before, and another kubeconfig may remove its reason.
+func ofFormerKubeconfig(ready metav1.Condition, before *v1alpha1.SpokeCluster) bool {
+	if before == nil || !reasons.Is(ready.Reason, reasons.Outage) {
+		return false
+	}
+	was := condition(before, v1alpha1.ConditionReady)
+	return was.Reason == ready.Reason && was.Message == ready.Message && was.LastTransitionTime.Equal(&ready.LastTransitionTime)
 }
 
 // verdict returns nil for a spoke that has joined, and an error that says what is missing otherwise.

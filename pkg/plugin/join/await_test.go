@@ -59,7 +59,7 @@ func TestVerdict(t *testing.T) {
 		{"rights", reported(answers, cond(metav1.ConditionFalse, v1alpha1.ReasonForbidden, "delete prometheusrules")), false, "delete prometheusrules", "Rulefleet notices it within 30 s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if done, _ := progressOf(tc.spoke); done != tc.done {
+			if done, _ := progressOf(tc.spoke, nil); done != tc.done {
 				t.Errorf("done is %v", done)
 			}
 			err := verdict(tc.spoke)
@@ -72,6 +72,33 @@ func TestVerdict(t *testing.T) {
 			code, next := exit.Of(err)
 			if code != exit.NotReady || !strings.Contains(err.Error(), tc.err) || !strings.Contains(next, tc.advic) {
 				t.Errorf("%d %v %q", code, err, next)
+			}
+		})
+	}
+}
+
+// TestFormerKubeconfig has a spoke whose condition may still be about the kubeconfig that the join has replaced.
+func TestFormerKubeconfig(t *testing.T) {
+	refused := func(reason, message string, at int64) *v1alpha1.SpokeCluster {
+		c := metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Unix(at, 0)}
+		return reported(c, c)
+	}
+	before := refused(v1alpha1.ReasonInvalidKubeconfig, "user.exec", 1)
+	for _, tc := range []struct {
+		name          string
+		before, after *v1alpha1.SpokeCluster
+		done          bool
+	}{
+		{"as before", before, before.DeepCopy(), false},
+		{"new", nil, before, true},
+		{"another message", before, refused(v1alpha1.ReasonInvalidKubeconfig, "loopback", 1), true},
+		{"another reason", before, refused(v1alpha1.ReasonIdentityChanged, "user.exec", 1), true},
+		{"refused again", before, refused(v1alpha1.ReasonInvalidKubeconfig, "user.exec", 2), true},
+		{"not about the kubeconfig", refused(v1alpha1.ReasonCRDMissing, "no CRDs", 1), refused(v1alpha1.ReasonCRDMissing, "no CRDs", 1), true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if done, _ := progressOf(tc.after, tc.before); done != tc.done {
+				t.Errorf("done is %v", done)
 			}
 		})
 	}

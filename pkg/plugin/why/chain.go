@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/plugin/advice"
 	"github.com/rulefleet/rulefleet/pkg/reasons"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
@@ -158,24 +157,6 @@ func (c *chain) ofSpoke() string { return "SpokeCluster " + c.Cluster }
 
 func (c *chain) ofRule() string { return rule.KeyOf(c.Rule).String() }
 
-// join says how to register the spoke. Rulefleet does not remember the options of the last time.
-func (c *chain) join() string {
-	return fmt.Sprintf("kubectl rulefleet join %s --spoke-context CONTEXT (if it was registered before, with the same options, such as --server and --no-evaluate)", c.Cluster)
-}
-
-// fixSpoke returns the remedy for a reason of the SpokeCluster.
-func (c *chain) fixSpoke(reason string) string {
-	return advice.Remedy(advice.OfSpoke, reason, c.Cluster)
-}
-
-// fixRule returns the remedy for a reason of the AlertRule.
-func (c *chain) fixRule(reason string) string { return advice.Remedy(advice.OfRule, reason, c.Cluster) }
-
-// restore says how to restore the Secret of the spoke, or its kubeconfig.
-func (c *chain) restore() string {
-	return c.fixSpoke(v1alpha1.ReasonKubeconfigMissing) + " To restore it with a new token: " + c.join()
-}
-
 func (c *chain) registration() Link {
 	secret := fmt.Sprintf("Secret %s/%s", c.Namespace, c.Cluster)
 	connected := c.condition(v1alpha1.ConditionConnected)
@@ -271,13 +252,9 @@ func (c *chain) accepted() Link {
 		l.Fix = fmt.Sprintf("If it lasts, check that the manager runs: kubectl -n %s get pods", c.Namespace)
 		return l
 	case cond.Status != metav1.ConditionTrue:
-		fix := c.fixRule(cond.Reason)
-		if template := c.Rule.GetLabels()[v1alpha1.TemplateLabel]; template != "" {
-			fix += fmt.Sprintf(" The AlertRule is generated: change AlertRuleTemplate %s. Edit the AlertRule only if its status.overriddenFields lists the field, because an edit overrides the template until it is reset.", template)
-		}
-		return notOK(fix, "%s", said(c.ofRule(), cond))
+		return notOK(c.fixRule(cond.Reason), "%s", said(c.ofRule(), cond))
 	case c.Rule.Suspended():
-		return notOK("If this is intended, do nothing. To resume, set spec.suspend of the "+c.Rule.SourceKind()+" to false.", "%s: spec.suspend is true, so the rule is not changed in any spoke", c.ofRule())
+		return notOK("If this is intended, do nothing. To resume, set spec.suspend of the "+c.Rule.SourceKind()+" to false: "+c.set(`"suspend":false`), "%s: spec.suspend is true, so the rule is not changed in any spoke", c.ofRule())
 	}
 	return ok("%s", said(c.ofRule(), cond))
 }
@@ -300,7 +277,7 @@ func (c *chain) placement() Link {
 	}
 	if rule.StateIn(c.Rule, cluster) == v1alpha1.Disabled {
 		if c.Rule.GetState() == v1alpha1.Disabled {
-			return notOK("If this is intended, do nothing. To enable it, set spec.state of the "+c.Rule.SourceKind()+" to Enabled.", "%s: spec.state is Disabled", c.ofRule())
+			return notOK("If this is intended, do nothing. To enable it, set spec.state of the "+c.Rule.SourceKind()+" to Enabled: "+c.set(`"state":"Enabled"`), "%s: spec.state is Disabled", c.ofRule())
 		}
 		return notOK("If this is intended, do nothing. Otherwise remove state: Disabled from the entry of spec.overrides that selects the spoke.", "%s: spec.overrides disables the rule in this spoke", c.ofRule())
 	}
@@ -332,9 +309,9 @@ func (c *chain) place() string {
 			w.Cluster, v1alpha1.ClusterLabel, c.Cluster)
 	}
 	if c.excluded() {
-		return "If it should be in this spoke, change spec.placement.exclude of the " + c.Rule.SourceKind() + ": remove the spoke from names, or change the selector."
+		return "If it should be in this spoke, change spec.placement.exclude of the " + c.Rule.SourceKind() + ": remove the spoke from names, or change the selector." + c.edit()
 	}
-	return "If it should be in this spoke, change spec.placement of the " + c.Rule.SourceKind() + ": add the spoke to names, or change the selector."
+	return "If it should be in this spoke, change spec.placement of the " + c.Rule.SourceKind() + ": add the spoke to names, or change the selector." + c.edit()
 }
 
 // excluded reports whether the rule would be placed on the spoke without spec.placement.exclude.
@@ -427,7 +404,8 @@ func (c *chain) fixRow() string {
 			continue
 		}
 		unasked := kind == v1alpha1.ConditionEvaluating && reasons.Is(c.row.Reason, reasons.TopOfSelected)
-		if unasked || cond.Reason == c.row.Reason {
+		unanswered := kind == v1alpha1.ConditionEvaluating && c.row.Reason == v1alpha1.ReasonEvaluatorUnreachable
+		if unasked || unanswered || cond.Reason == c.row.Reason {
 			return said(c.ofSpoke(), cond) + ". " + c.fixSpoke(cond.Reason)
 		}
 	}
@@ -459,12 +437,14 @@ func (c *chain) metrics() Link {
 	case c.row == nil || c.was("evaluated") != OK:
 		return unknown("the evaluation is not verified")
 	case len(c.row.MissingMetrics) > 0:
-		return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in the expression are right.",
+		return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in the expression are right."+c.edit(),
 			"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))
 	case cond != nil && cond.Reason == v1alpha1.ReasonKubeStateMetricsMissing && c.needsKubeStateMetrics(): // no row shows it
 		return notOK(c.fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))
 	case cond != nil && cond.Status == metav1.ConditionUnknown:
-		return unknown("%s", said(c.ofSpoke(), cond))
+		l := unknown("%s", said(c.ofSpoke(), cond))
+		l.Fix = c.fixSpoke(cond.Reason)
+		return l
 	}
 	return ok("%s: no metric that it needs is known to be missing", c.ofRule())
 }

@@ -104,19 +104,21 @@ func TestChain(t *testing.T) {
 			in.say(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSuspended, "suspended")
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonSuspended, "an earlier version")
 		}, "+-++++-????", `check the deletions in status.pendingDeletions. To resume: kubectl patch spoke eu-1 --type=merge -p '{"spec":{"suspend":false}}'`},
-		{"unreachable", func(in *input) { in.away(v1alpha1.ReasonUnreachable, "no route to host") }, "++-?++?????", "check the network"},
+		{"unreachable", func(in *input) { in.away(v1alpha1.ReasonUnreachable, "no route to host") }, "++-?++?????", "check the network, the address in the kubeconfig and the API server of the spoke. When the API server answers again at this address, nothing has to be done on the hub. If it has another address now, correct the kubeconfig. If no other tool writes the Secret, you can have a new kubeconfig written: kubectl rulefleet join eu-1 --spoke-context CONTEXT --force-conflicts"},
 		{"expired", func(in *input) { in.away(v1alpha1.ReasonAuthFailed, "401") }, "++-?++?????", again},
 		{"rights to read", func(in *input) { in.away(v1alpha1.ReasonForbidden, "list deployments.apps") }, "++-?++?????", again},
 		{"another cluster", func(in *input) {
 			in.away(v1alpha1.ReasonIdentityChanged, "confirm it: kubectl annotate --overwrite spoke eu-1 rulefleet.io/accept-identity=x")
-		}, "++-?++?????", "If this is a mistake, restore the former kubeconfig. If the cluster was replaced, confirm the new one with the command in the message"},
+		}, "++-?++?????", "If this is a mistake, restore the former kubeconfig. If no other tool writes the Secret, you can have a new kubeconfig written: kubectl rulefleet join eu-1 --spoke-context CONTEXT --force-conflicts, with the right address and the options of the last time. If the cluster was replaced, confirm the new one with the command in the message"},
+		{"the same cluster twice", func(in *input) { in.away(v1alpha1.ReasonDuplicateCluster, "the same as eu-2") }, "++-?++?????", "To give up the name eu-1, begin with: kubectl -n rulefleet-system delete secret eu-1"},
+		{"a refused kubeconfig", func(in *input) { in.away(v1alpha1.ReasonInvalidKubeconfig, "user.exec") }, "++-?++?????", "Change that field. If no other tool writes the Secret, you can have a new kubeconfig written: kubectl rulefleet join eu-1 --spoke-context CONTEXT --force-conflicts"},
 		{"connecting", func(in *input) {
 			in.say(v1alpha1.ConditionConnected, metav1.ConditionUnknown, v1alpha1.ReasonConnecting, "reading")
 		}, "++??++?????", ""},
 		{"no CRDs", func(in *input) {
 			in.say(v1alpha1.ConditionPrometheusRuleServed, metav1.ConditionFalse, v1alpha1.ReasonCRDMissing, "not served")
 			in.row(v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "not served")
-		}, "+++-++-????", "Install the CustomResourceDefinitions of prometheus-operator"},
+		}, "+++-++-????", "kubectl --context CONTEXT apply --server-side -f https://raw.githubusercontent.com/prometheus-operator/"},
 		{"rights to write", func(in *input) {
 			in.say(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "create prometheusrules")
 			in.row(v1alpha1.PhasePending, v1alpha1.ReasonForbidden, "create prometheusrules")
@@ -125,16 +127,16 @@ func TestChain(t *testing.T) {
 		{"not processed", func(in *input) { ruleOf(in).Generation = 3 }, "++++?+?????", ""},
 		{"not valid", func(in *input) {
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr, "spec.expr: 1:6: unexpected end of input")
-		}, "++++-++++++", "Correct the expression"},
+		}, "++++-++++++", "Correct the expression or, for a row, the labels of the SpokeCluster. To edit the AlertRule: kubectl -n team edit alertrule high"},
 		{"generated, and not valid", func(in *input) {
 			ruleOf(in).Labels = map[string]string{v1alpha1.TemplateLabel: "deployment-down"}
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonInvalidExpr, "spec.expr: 1:6: unexpected end of input")
-		}, "++++-++++++", "The AlertRule is generated: change AlertRuleTemplate deployment-down"},
+		}, "++++-++++++", "The AlertRule is generated: change AlertRuleTemplate deployment-down (kubectl edit alertruletemplate deployment-down)"},
 		{"too many", func(in *input) {
 			in.accept(metav1.ConditionFalse, v1alpha1.ReasonLimitExceeded, "namespace team has the maximum")
 		}, "++++-++++++", "Delete AlertRules or RulePacks of the namespace that you don't need"},
-		{"suspended rule", func(in *input) { ruleOf(in).Spec.Suspend = new(true) }, "++++-++++++", "To resume, set spec.suspend of the AlertRule to false"},
-		{"not placed by label", func(in *input) { in.Spoke.Labels = nil; ruleOf(in).Status.Clusters = nil }, "+++++-?????", "change spec.placement of the AlertRule"},
+		{"suspended rule", func(in *input) { ruleOf(in).Spec.Suspend = new(true) }, "++++-++++++", `To resume, set spec.suspend of the AlertRule to false: kubectl -n team patch alertrule high --type=merge -p '{"spec":{"suspend":false}}'`},
+		{"not placed by label", func(in *input) { in.Spoke.Labels = nil; ruleOf(in).Status.Clusters = nil }, "+++++-?????", "change the selector. To edit the AlertRule: kubectl -n team edit alertrule high"},
 		{"not placed by name", func(in *input) {
 			ruleOf(in).Spec.Placement = v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us-1"}}
 			ruleOf(in).Status.Clusters = nil
@@ -176,7 +178,7 @@ func TestChain(t *testing.T) {
 		{"an invalid selector of tenants", func(in *input) {
 			in.Tenant, in.Spoke.Spec.Tenants = &rule.Tenant{Name: "team"}, &v1alpha1.TenantSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"-": ""}}}
 		}, "+++++-?????", "spec.tenants.selector"},
-		{"disabled", func(in *input) { ruleOf(in).Spec.State = v1alpha1.Disabled; ruleOf(in).Status.Clusters = nil }, "+++++-?????", "set spec.state of the AlertRule to Enabled"},
+		{"disabled", func(in *input) { ruleOf(in).Spec.State = v1alpha1.Disabled; ruleOf(in).Status.Clusters = nil }, "+++++-?????", `set spec.state of the AlertRule to Enabled: kubectl -n team patch alertrule high --type=merge -p '{"spec":{"state":"Enabled"}}'`},
 		{"disabled here", func(in *input) {
 			ruleOf(in).Spec.Overrides = []v1alpha1.Override{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}, State: v1alpha1.Disabled}}
 			ruleOf(in).Status.Clusters = nil
@@ -184,12 +186,12 @@ func TestChain(t *testing.T) {
 
 		{"suspended before it was written", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonSuspended, "suspended") }, "++++++-????", "set spec.suspend of the object that the message names to false"},
 		{"waiting", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonWaiting, "") }, "++++++?????", ""},
-		{"no namespace", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, "") }, "++++++-????", "Create the namespace in the spoke"},
-		{"conflict", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonConflict, "") }, "++++++-????", "Put the labels back"},
-		{"rejected", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonRejected, "by policy") }, "++++++-????", "Follow the message"},
+		{"no namespace", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing, "") }, "++++++-????", "To create the namespace: kubectl --context CONTEXT create namespace team"},
+		{"conflict", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonConflict, "") }, "++++++-????", "To delete the PrometheusRule: kubectl --context CONTEXT -n team delete prometheusrule high-1"},
+		{"rejected", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonRejected, "by policy") }, "++++++-????", "change the webhook or policy in the spoke"},
 		{"mutated", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonMutated, "") }, "++++++-????", "delete the PrometheusRule"},
 		{"contested", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonContested, "") }, "++++++-????", "Contested objects"},
-		{"quota", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonQuotaExceeded, "") }, "++++++-????", "Raise count/prometheusrules"},
+		{"quota", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonQuotaExceeded, "") }, "++++++-????", "To edit the ResourceQuotas: kubectl --context CONTEXT -n team edit resourcequotas"},
 		{"unsupported", func(in *input) { in.row(v1alpha1.PhasePending, v1alpha1.ReasonUnsupported, "") }, "++++++-????", "update Prometheus"},
 		{"an earlier version", func(in *input) { ruleOf(in).Status.Clusters[0].ObservedGeneration = 1 }, "++++++?????", ""},
 
@@ -206,16 +208,24 @@ func TestChain(t *testing.T) {
 		}, "++++++++???", "needs get on services/proxy. If this is intended, do nothing. Otherwise run kubectl rulefleet join eu-1 --spoke-context CONTEXT again with the same options, and without --no-evaluate"},
 		{"rejected by prometheus-operator", func(in *input) {
 			in.row(v1alpha1.PhaseApplied, v1alpha1.ReasonRejected, "invalid rule")
-		}, "+++++++-???", "correct the expression"},
+		}, "+++++++-???", "To edit the AlertRule: kubectl -n team edit alertrule high"},
 		{"loading", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonLoading, "") }, "++++++++???", ""},
 		{"not loaded", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonNotLoaded, "") }, "++++++++-??", ""},
 		{"enforced", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonNamespaceEnforced, "") }, "++++++++-??", "excludedFromEnforcement"},
-		{"evaluation fails", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, "many-to-many") }, "++++++++-??", ""},
+		{"evaluation fails", func(in *input) { in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, "many-to-many") }, "++++++++-??", "To edit the AlertRule: kubectl -n team edit alertrule high"},
 		{"Prometheus is away", func(in *input) {
 			in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, "")
 			in.say(v1alpha1.ConditionEvaluating, metav1.ConditionFalse, v1alpha1.ReasonEvaluatorUnreachable, "no answer")
 		}, "++++++++-??", "check the pods of the Prometheus"},
-		{"no metric", func(in *input) { ruleOf(in).Status.Clusters[0].MissingMetrics = []string{"http_requests_total"} }, "+++++++++-+", "Check that these metrics are scraped"},
+		{"Prometheus answers too much", func(in *input) {
+			in.row(v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluatorUnreachable, "")
+			in.say(v1alpha1.ConditionEvaluating, metav1.ConditionFalse, v1alpha1.ReasonTooLarge, "the limit is 8 MiB")
+		}, "++++++++-??", "SpokeCluster eu-1: Evaluating=False TooLarge: the limit is 8 MiB. If the spoke really is that large, raise the chart value in the message"},
+		{"a cache that is too large", func(in *input) { in.away(v1alpha1.ReasonTooLarge, "the limit is 48 MiB") }, "++-?++?????", "raise the chart value in the message"},
+		{"no answer about metrics", func(in *input) {
+			in.say(v1alpha1.ConditionMetricsPresent, metav1.ConditionUnknown, v1alpha1.ReasonEvaluatorUnreachable, "no answer")
+		}, "+++++++++?+", "check the pods of the Prometheus"},
+		{"no metric", func(in *input) { ruleOf(in).Status.Clusters[0].MissingMetrics = []string{"http_requests_total"} }, "+++++++++-+", "Check that these metrics are scraped in the spoke, and that their names and labels in the expression are right. To edit the AlertRule"},
 		{"no kube-state-metrics", func(in *input) {
 			ruleOf(in).Spec.Expr = "1 - sum by (pod) (kube_pod_info)"
 			in.say(v1alpha1.ConditionMetricsPresent, metav1.ConditionFalse, v1alpha1.ReasonKubeStateMetricsMissing, "none")

@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -119,7 +121,8 @@ func skips(e *rule.Evaluator, o *monitoringv1.PrometheusRule, ns Namespace, c ru
 	case has && c.RuleLabels[key] != value:
 		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s, which the hub did not set; remove that label from it in the spoke", what, key, value)
 	case has:
-		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s; correct spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, key, value, c.Name)
+		return fmt.Sprintf("%s, but the PrometheusRule has %s=%s; correct spec.ruleLabels of SpokeCluster %s%s, or name the Prometheus to use in its spec.evaluatorRefs",
+			what, key, value, c.Name, setRuleLabels(unmet, c.Name))
 	case open[key].why != "":
 		return fmt.Sprintf("%s, and %s; %s of SpokeCluster %s", what, open[key].why, open[key].remedy(), c.Name)
 	case len(open) > 0:
@@ -151,8 +154,47 @@ func skipsNamespace(e *rule.Evaluator, ns Namespace) string {
 	if len(unmet) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("has a ruleNamespaceSelector that requires %s, which namespace %s does not meet; label the namespace in the spoke, or change the selector of that %s",
-		toldLabels(unmet), ns.Name, e.Kind)
+	return fmt.Sprintf("has a ruleNamespaceSelector that requires %s, which namespace %s does not meet; label the namespace in the spoke%s, or change the selector of that %s",
+		toldLabels(unmet), ns.Name, labelNamespace(unmet, ns.Name), e.Kind)
+}
+
+// setRuleLabels returns the command that sets the labels that requirements demand in spec.ruleLabels of a SpokeCluster, in
+// parentheses, or "" if they do not demand one value each.
+func setRuleLabels(requirements []labels.Requirement, spoke string) string {
+	demanded, ok := demands(requirements)
+	if !ok {
+		return ""
+	}
+	content, err := json.Marshal(map[string]any{"spec": map[string]any{"ruleLabels": demanded}})
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (kubectl patch spoke %s --type=merge -p '%s')", spoke, content)
+}
+
+// labelNamespace returns the command that sets the labels that requirements demand on a namespace of a spoke, as
+// setRuleLabels does.
+func labelNamespace(requirements []labels.Requirement, namespace string) string {
+	demanded, ok := demands(requirements)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(" (kubectl --context CONTEXT label --overwrite namespace %s %s)", namespace, strings.ReplaceAll(labels.FormatLabels(demanded), ",", " "))
+}
+
+// demands returns the labels that requirements demand. ok is false unless each of them demands one value.
+func demands(requirements []labels.Requirement) (demanded map[string]string, ok bool) {
+	demanded = map[string]string{}
+	for i := range requirements {
+		values := requirements[i].ValuesUnsorted()
+		switch op := requirements[i].Operator(); {
+		case len(values) == 1 && (op == selection.In || op == selection.Equals || op == selection.DoubleEquals):
+			demanded[requirements[i].Key()] = values[0]
+		default:
+			return nil, false
+		}
+	}
+	return demanded, true
 }
 
 func unmet(requirements []labels.Requirement, has map[string]string) []labels.Requirement {

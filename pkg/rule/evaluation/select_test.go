@@ -342,6 +342,7 @@ func TestSelectTells(t *testing.T) {
 		"named one takes none":   {cluster: rule.Cluster{Evaluators: []rule.Evaluator{prometheus("k", nil, everything)}, EvaluatorRefs: []v1alpha1.EvaluatorReference{ref("k")}}},
 		"own namespace alone":    {cluster: rule.Cluster{Evaluators: []rule.Evaluator{prometheus("k", everything, nil)}}},
 		"namespace label":        {cluster: rule.Cluster{Evaluators: []rule.Evaluator{prometheus("k", everything, exprs(requirement("monitored", metav1.LabelSelectorOpIn, "yes"), requirement("kind", metav1.LabelSelectorOpNotIn, "test")))}}, ns: map[string]string{"kind": "test"}},
+		"one namespace label":    {cluster: rule.Cluster{Evaluators: []rule.Evaluator{prometheus("k", everything, &metav1.LabelSelector{MatchLabels: map[string]string{"monitored": "yes", "kind": "prod"}})}}, ns: map[string]string{"kind": "test"}},
 		"label to come":          {cluster: rule.Cluster{Evaluators: []rule.Evaluator{prometheus("k", release, everything)}}},
 		"ruleLabels are wrong":   {cluster: rule.Cluster{RuleLabels: map[string]string{"release": "x"}, Evaluators: []rule.Evaluator{prometheus("k", release, everything)}}, labels: map[string]string{"release": "x"}},
 		"somebody's label":       {cluster: rule.Cluster{Evaluators: []rule.Evaluator{prometheus("k", exprs(requirement("off", metav1.LabelSelectorOpDoesNotExist)), everything)}}, labels: map[string]string{"off": "1"}},
