@@ -272,11 +272,10 @@ func (s *series) due(t *task, parsed map[types.UID]*needs, evaluated map[types.U
 // among them once the rules are evaluated.
 func (s *series) collect(t *task, parsed map[types.UID]*needs, evaluated map[types.UID]bool) {
 	next := make(map[types.UID]*needs, len(t.objects))
-	kubeLacks := false // one of its metrics is missing, so all may be
 	for _, is := range s.known {
 		is.wanted = false
-		kubeLacks = kubeLacks || is.isKube() && is.absent > 0
 	}
+	kubeLacks := s.kubeLacks()
 	want := func(selector, metric string) *presence {
 		is := s.known[selector]
 		if is == nil {
@@ -313,6 +312,16 @@ func (s *series) collect(t *task, parsed map[types.UID]*needs, evaluated map[typ
 	}
 	s.needs = next
 	maps.DeleteFunc(s.known, func(_ string, is *presence) bool { return !is.wanted })
+}
+
+// kubeLacks reports whether a metric of kube-state-metrics is missing, so that all of them may be.
+func (s *series) kubeLacks() bool {
+	for _, is := range s.known {
+		if is.isKube() && is.absent > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // parseNeeds returns the needs of new and changed PrometheusRules, as far as the spoke's parsing budget
@@ -432,13 +441,21 @@ func (s *series) lacking(n *needs, kube int) (missing []string, ofKube string, c
 		}
 	}
 	for _, r := range n.recordings {
-		has := func(selector string) bool { return s.known[selector].present() }
-		inputs := !slices.ContainsFunc(r.needs, func(need []string) bool { return !slices.ContainsFunc(need, has) })
-		if is := s.known[r.result]; inputs && is != nil && is.absent >= emptyChecks && len(missing) < maxMissing {
+		if len(missing) < maxMissing && s.empty(r) {
 			missing = append(missing, clip.Marked(r.result, maxMissingBytes))
 		}
 	}
 	return missing, ofKube, checked
+}
+
+// empty reports whether a recording rule has had no result for some time although the series that it reads exist.
+func (s *series) empty(r recording) bool {
+	is := s.known[r.result]
+	if is == nil || is.absent < emptyChecks {
+		return false
+	}
+	has := func(selector string) bool { return s.known[selector].present() }
+	return !slices.ContainsFunc(r.needs, func(need []string) bool { return !slices.ContainsFunc(need, has) })
 }
 
 // Whether metrics of kube-state-metrics exist.
