@@ -260,7 +260,11 @@ func (e *evaluating) notified(t *testing.T, limit time.Duration, status string, 
 // links breaks and repairs every link.
 func (e *evaluating) links(t *testing.T) {
 	long(t)
-	const expr = "test_links > 10"
+	const (
+		expr = "test_links > 10"
+		// toExpr is a script of sed that corrects the expression in an editor.
+		toExpr = "s/ expr: .*/ expr: " + expr + "/"
+	)
 	key := create(t, e.Hub, written("links", expr, onNamed(spokeA, thirdSpoke)))
 	e.first.SetMetric("test_links", nil, 1)
 	e.evaluates(t, key, spokeA)
@@ -271,6 +275,7 @@ func (e *evaluating) links(t *testing.T) {
 	namespace(t, "monitoring", e.Spoke(thirdSpoke))
 	e.expect(t, key, thirdSpoke, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator, "no Prometheus or ThanosRuler")
 
+	m := e.Spoke(spokeA)
 	spokeIs := func(change func(*v1alpha1.SpokeCluster)) { update(t, e.Hub, membership(spokeA), change) }
 	exprIs := func(expr string) {
 		update(t, e.Hub, &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
@@ -281,9 +286,9 @@ func (e *evaluating) links(t *testing.T) {
 			sc.Spec.RuleLabels = map[string]v1alpha1.RuleLabelValue{wantedLabel: "wrong"}
 		})
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "release=monitoring", "release=wrong", "spec.ruleLabels")
-		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "spec.ruleLabels")
-		spokeIs(func(sc *v1alpha1.SpokeCluster) { sc.Spec.RuleLabels = nil })
+		mend(t, e.Hub, m, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "spec.ruleLabels"), "patch")
 		e.works(t, key)
+		spokeIs(func(sc *v1alpha1.SpokeCluster) { sc.Spec.RuleLabels = nil })
 	})
 	t.Run("selector", func(t *testing.T) {
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleSelector.MatchLabels[wantedLabel] = "other" })
@@ -303,18 +308,22 @@ func (e *evaluating) links(t *testing.T) {
 			s.RuleNamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"rules": "yes"}}
 		})
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "rules=yes", "namespace")
-		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "rules=yes")
-		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleNamespaceSelector = &metav1.LabelSelector{} })
+		mend(t, e.Hub, m, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "rules=yes"), "label")
 		e.works(t, key)
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.RuleNamespaceSelector = &metav1.LabelSelector{} })
 	})
 	t.Run("namespace", func(t *testing.T) {
 		generated := client.ObjectKeyFromObject(expectGenerated(t, e.Fleet, spokeA, e.shop, "web", 1))
 		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel = "namespace" })
 		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonNamespaceEnforced, prometheusMain, `namespace="monitoring"`, "spec.ruleNamespace")
-		e.explained(t, key, why.NotOK, "evaluated", v1alpha1.ReasonNamespaceEnforced, "spec.ruleNamespace")
+		e.explained(t, key, why.NotOK, "evaluated", v1alpha1.ReasonNamespaceEnforced, "spec.ruleNamespace", "list the PrometheusRule in spec.excludedFromEnforcement of the Prometheus")
 		e.evaluates(t, generated, spokeA) // it concerns the namespace of the object
-		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel = "" })
+		o := expectPushed(t, m, key, 1)
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) {
+			s.ExcludedFromEnforcement = []monitoringv1.ObjectReference{{Group: "monitoring.coreos.com", Resource: "prometheusrules", Namespace: o.Namespace, Name: o.Name}}
+		})
 		e.works(t, key)
+		e.prometheus(t, func(s *monitoringv1.PrometheusSpec) { s.EnforcedNamespaceLabel, s.ExcludedFromEnforcement = "", nil })
 	})
 	t.Run("prometheus-operator's flags", func(t *testing.T) {
 		operator := deployment("monitoring", "prometheus-operator")
@@ -323,15 +332,17 @@ func (e *evaluating) links(t *testing.T) {
 		operator.Spec.Template.Spec.Containers[0].Args = []string{"--deny-namespaces=kube-system,monitoring"}
 		must(t, e.Spoke(spokeA).Client.Create(t.Context(), operator))
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonNotSelected, prometheusMain, "--deny-namespaces=kube-system,monitoring")
-		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "--deny-namespaces=kube-system,monitoring")
-		must(t, e.Spoke(spokeA).Client.Delete(t.Context(), operator))
+		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonNotSelected, "--deny-namespaces=kube-system,monitoring; remove the namespace from that flag")
+		update(t, m, operator, func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.Containers[0].Args = []string{"--deny-namespaces=kube-system"}
+		})
 		e.works(t, key)
+		must(t, m.Client.Delete(t.Context(), operator))
 	})
 	t.Run("rejected", func(t *testing.T) {
 		exprIs("mad_over_time(test_links[5m]) > 10")
 		e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonRejected, "prometheus-operator", prometheusMain)
-		e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonRejected, "Follow the message")
-		exprIs(expr)
+		mendBy(t, e.Hub, m, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonRejected, "correct the expression"), "edit", toExpr)
 		e.works(t, key)
 	})
 	t.Run("evaluation", func(t *testing.T) {
@@ -340,8 +351,7 @@ func (e *evaluating) links(t *testing.T) {
 		}
 		exprIs("test_twice * on() test_twice > 10")
 		e.expect(t, key, spokeA, v1alpha1.PhaseSelected, v1alpha1.ReasonEvaluationFailed, prometheusMain, "many-to-many")
-		e.explained(t, key, why.NotOK, "evaluated", v1alpha1.ReasonEvaluationFailed, "many-to-many")
-		exprIs(expr)
+		mendBy(t, e.Hub, m, e.explained(t, key, why.NotOK, "evaluated", v1alpha1.ReasonEvaluationFailed, "many-to-many", "Correct the expression"), "edit", toExpr)
 		e.works(t, key)
 	})
 	t.Run("metric", func(t *testing.T) {
@@ -362,6 +372,7 @@ func (e *evaluating) links(t *testing.T) {
 		e.explained(t, client.ObjectKeyFromObject(ar), why.NotOK, "metrics", "kube_deployment_", "Install kube-state-metrics")
 		must(t, e.first.StartKubeStateMetrics(t.Context()))
 		e.shown(t, v1alpha1.ConditionMetricsPresent, metav1.ConditionTrue, v1alpha1.ReasonMetricsPresent)
+		e.works(t, client.ObjectKeyFromObject(ar))
 	})
 	t.Run("Prometheus", func(t *testing.T) {
 		must(t, e.first.StopPrometheus())
@@ -381,7 +392,7 @@ func (e *evaluating) links(t *testing.T) {
 		e.shown(t, v1alpha1.ConditionEvaluating, metav1.ConditionUnknown, v1alpha1.ReasonNotGranted, "services/proxy")
 		expectCondition(t, e.Fleet, &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
 			v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
-		e.explained(t, key, why.Unknown, "evaluated", v1alpha1.ReasonConfirmed, "services/proxy")
+		e.explained(t, key, why.Unknown, "evaluated", v1alpha1.ReasonConfirmed, "services/proxy", "kubectl rulefleet join "+spokeA) // which TestWhyMends runs
 		binding.ResourceVersion, binding.UID = "", ""
 		must(t, e.Spoke(spokeA).Client.Create(t.Context(), binding))
 		e.works(t, key)
@@ -389,8 +400,8 @@ func (e *evaluating) links(t *testing.T) {
 	t.Run("CRD", func(t *testing.T) {
 		deleteKind(t, e.Spoke(spokeA), "prometheusrules.monitoring.coreos.com")
 		e.expect(t, key, spokeA, v1alpha1.PhasePending, v1alpha1.ReasonCRDMissing, "prometheusrules.monitoring.coreos.com")
-		e.explained(t, key, why.NotOK, "kinds and permissions", v1alpha1.ReasonCRDMissing, "Install the CustomResourceDefinitions")
-		must(t, e.InstallMonitoringCRD(t.Context(), e.Spoke(spokeA), "prometheusrules"))
+		mend(t, e.Hub, m, e.explained(t, key, why.NotOK, "kinds and permissions", v1alpha1.ReasonCRDMissing, "Install the CustomResourceDefinitions"), "apply")
+		e.shown(t, v1alpha1.ConditionPrometheusRuleServed, metav1.ConditionTrue, v1alpha1.ReasonServed)
 		// prometheus-operator's own watch may take a minute to recover.
 		must(t, e.first.StopOperator())
 		must(t, e.first.StartOperator(t.Context()))

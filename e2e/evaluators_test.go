@@ -280,7 +280,7 @@ func TestTwoPrometheusFromTheStart(t *testing.T) {
 		t.Error("it is written, though nobody is chosen")
 	}
 
-	mend(t, e.Hub, nil, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonAmbiguous, "kubectl patch"))
+	mend(t, e.Hub, m, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonAmbiguous, "kubectl patch"), "")
 	e.shown(t, v1alpha1.ConditionEvaluatorsFound, metav1.ConditionTrue, v1alpha1.ReasonEvaluatorsFound, prometheusMain)
 	e.evaluates(t, key, spokeA)
 	o = expectPushed(t, m, key, 1)

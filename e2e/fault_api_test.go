@@ -74,6 +74,7 @@ func homelessRows(at *place) {
 		r.readyWith(v1alpha1.ReasonNamespaceMissing, r.name+"-homeless")
 		expectRow(r.t, r.Fleet, key, r.name, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing)
 		r.hold(15 * time.Second)
+		r.mend("")
 		r.over()
 	})
 	at.row("a namespace is terminating", rowOptions{rewritten: true}, func(r *fault) {
@@ -96,7 +97,7 @@ func homelessRows(at *place) {
 			}
 			return nil
 		})
-		must(r.t, r.m.Client.Create(r.t.Context(), ns(r)))
+		r.mend("")
 		r.over()
 	})
 }
@@ -125,6 +126,11 @@ func fullRows(at *place) {
 		r.change()
 		r.changeSpoke()
 		r.hold(15 * time.Second)
+		r.mend(`s/"1"/"1000"/`)
+		must(r.t, r.m.Client.Get(r.t.Context(), client.ObjectKeyFromObject(quota), quota))
+		if is := quota.Spec.Hard[counted]; is.Value() != 1000 {
+			r.t.Errorf("the quota is %v", is.String())
+		}
 		r.over()
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	urlpath "path"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -193,6 +194,13 @@ func (r *fault) disbelieves(l *lies) {
 		return l.told()
 	})
 	throughout(r.t, r.intervals.Of(15*time.Second), "nothing is deleted", stays)
+	within(r.t, shownWithin, "why says that the answers may be incomplete", func(context.Context) error {
+		err := r.says(r.untouched(), r.name, v1alpha1.ReasonNamespaceMissing, "written")
+		if words := "look for a proxy or a cache in front of the spoke's API server"; err == nil && !strings.Contains(r.broken.Fix, words) {
+			err = fmt.Errorf("it does not say %q: %s", words, r.broken.Fix)
+		}
+		return err
+	})
 }
 
 // dead registers the spoke with an address that does not answer, and then with its own.

@@ -32,6 +32,7 @@ type fault struct {
 	kept             map[string]version  // objects that must not change
 	injected, healed time.Time
 	heal             func()
+	broken           why.Link // what why has said last
 }
 
 // rowOptions are exceptions for a row.

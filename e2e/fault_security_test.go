@@ -58,6 +58,17 @@ func (f *faulty) expectRefused(t *testing.T, name, field string, begun time.Time
 	})
 }
 
+// explainsRefusal checks what the plugin says about a rule and a spoke whose kubeconfig is refused.
+func (f *faulty) explainsRefusal(t *testing.T, rule client.ObjectKey, spoke string) {
+	t.Helper()
+	_, broken, err := askWhy(t, f.Hub, rule, spoke)
+	must(t, err)
+	if broken == nil || broken.Name != "connection" || !strings.Contains(broken.Evidence, v1alpha1.ReasonInvalidKubeconfig) ||
+		!strings.Contains(broken.Fix, repairs[v1alpha1.ReasonInvalidKubeconfig]) || !strings.Contains(broken.Fix, "kubectl rulefleet join "+spoke+" ") {
+		t.Errorf("of spoke %s, why says %+v", spoke, broken)
+	}
+}
+
 // hostile is a kubeconfig that must be refused, and the expected message.
 type hostile struct {
 	name, field string
@@ -106,22 +117,28 @@ func (f *faulty) hostiles(t *testing.T, good []byte, marker, pipe string) []host
 			c.Server = strings.Replace(c.Server, "https://", "https://admin:"+canary+"@", 1)
 		}},
 	} {
-		cfg, err := clientcmd.Load(good)
-		must(t, err)
-		for _, cluster := range cfg.Clusters {
-			for _, user := range cfg.AuthInfos {
-				c.spoil(cluster, user)
-			}
-		}
-		kubeconfig, err := clientcmd.Write(*cfg)
-		must(t, err)
-		out = append(out, hostile{c.name, c.field, kubeconfig})
+		out = append(out, hostile{c.name, c.field, spoiled(t, good, c.spoil)})
 	}
 	return append(out,
 		hostile{"huge", "kubeconfig", append(bytes.Repeat([]byte("#"+canary+"\n"), (1<<20-2*len(good))/(len(canary)+2)), good...)},
 		hostile{"bomb", "kubeconfig", []byte(bomb(canary))},
 		hostile{"crowd", "kubeconfig", crowd(t, good)},
 	)
+}
+
+// spoiled returns a kubeconfig with changes.
+func spoiled(t *testing.T, good []byte, spoil func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) []byte {
+	t.Helper()
+	cfg, err := clientcmd.Load(good)
+	must(t, err)
+	for _, cluster := range cfg.Clusters {
+		for _, user := range cfg.AuthInfos {
+			spoil(cluster, user)
+		}
+	}
+	out, err := clientcmd.Write(*cfg)
+	must(t, err)
+	return out
 }
 
 // bomb returns YAML whose aliases expand to ten thousand million texts.
@@ -167,6 +184,7 @@ func (f *faulty) refusesKubeconfigs(t *testing.T, good *place) {
 		t.Logf("a good spoke was engaged after %s", seconds(time.Since(registered)))
 		for _, h := range all {
 			f.expectRefused(t, h.name, h.field, begun)
+			f.explainsRefusal(t, good.untouched(), h.name)
 			f.note(outcome{title: "kubeconfig: " + h.name, shown: "Ready=False/InvalidKubeconfig", after: time.Since(begun), before: f.before})
 		}
 		if _, err := os.Stat(marker); !os.IsNotExist(err) {

@@ -135,7 +135,7 @@ func bareRows(at *place) {
 		r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonCRDMissing, "prometheusrules.monitoring.coreos.com")
 		r.change()
 		r.hold(10 * time.Second)
-		must(r.t, r.InstallMonitoringCRD(r.t.Context(), r.m, "prometheusrules"))
+		r.mend("")
 		r.over()
 	})
 	at.row("its CRD is deleted", rowOptions{rewritten: true}, func(r *fault) {
@@ -144,6 +144,7 @@ func bareRows(at *place) {
 		r.inject(func() { must(r.t, r.m.Client.Delete(r.t.Context(), crd)) }, install)
 		r.expectShown(metav1.ConditionFalse, v1alpha1.ReasonCRDMissing)
 		r.change()
+		r.mend("")
 		r.over()
 	})
 }
@@ -220,7 +221,7 @@ func tokenRows(at *place) {
 		garbage := []byte("{{ users:\n- token: " + canary + "\x00")
 		r.inject(func() { r.put(r.t, r.name, garbage) }, func() {})
 		r.expectCondition(v1alpha1.ConditionConnected, metav1.ConditionTrue, v1alpha1.ReasonKubeconfigNotUsed, "last good kubeconfig", "is not valid YAML")
-		r.step(r.untouched(), "connection", why.OK, v1alpha1.ReasonKubeconfigNotUsed, "correct the Secret")
+		r.step(r.untouched(), "connection", why.OK, v1alpha1.ReasonKubeconfigNotUsed, "correct the Secret", "kubectl rulefleet join")
 		r.change()
 		r.changeSpoke()
 		// The last good kubeconfig is still in use.
@@ -365,6 +366,7 @@ func movedRows(at *place) {
 			r.t.Errorf("the cluster was written to: %v", w)
 		}
 		r.change()
+		r.mend("")
 		r.over()
 	})
 	at.row("its Secret leads to another cluster", rowOptions{}, func(r *fault) {

@@ -259,6 +259,9 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 		return err
 	})
 	shown := time.Since(began)
+	if condition == v1alpha1.ConditionConnected && status == metav1.ConditionFalse {
+		h.explains(t)
+	}
 	took = append(took, propagation(t, h.fleet, h.fleet.Spoke("healthy"), fmt.Sprintf("after-%d", h.runs), 40)...)
 	peak := memoryOf(t, h.manager.Pid(), "VmHWM")
 	h.proxy.Set(honest)
@@ -301,6 +304,24 @@ func (h *hostileFleet) run(t *testing.T, row hostileRow) {
 	if text := message.Message; message.Reason == v1alpha1.ReasonTooLarge && !strings.Contains(text, "the limit is") && !strings.Contains(text, "fewer than") {
 		t.Errorf("the message names no bound: %s", message.Message)
 	}
+}
+
+// explains checks what the plugin says about a rule in the spoke that lies.
+func (h *hostileFleet) explains(t *testing.T) {
+	t.Helper()
+	within(t, hostileShown, "why explains it", func(context.Context) error {
+		_, broken, err := askWhy(t, h.fleet.Hub, client.ObjectKey{Namespace: fleet.Namespace, Name: "stays"}, "hostile")
+		if err != nil {
+			return err
+		}
+		// The lie may be shown as the other reason by now: it may be noticed in two ways, one after the other.
+		for _, reason := range slowReasons {
+			if broken != nil && broken.Name == "connection" && strings.Contains(broken.Evidence, "Connected=False "+reason) && strings.Contains(broken.Fix, repairs[reason]) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it says %+v", broken)
+	})
 }
 
 // createRule has a rule created in the spoke that lies.

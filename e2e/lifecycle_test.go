@@ -596,7 +596,7 @@ func (f *lifecycle) repointed(t *testing.T) {
 	if broken == nil || broken.Name != "connection" {
 		t.Fatalf("why says %+v", broken)
 	}
-	mend(t, f.Hub, nil, *broken)
+	mend(t, f.Hub, two, *broken, "annotate")
 	expectPushed(t, two, hand, 1)
 	eventually(t, "the confirmation is taken off", func(ctx context.Context) error {
 		sc := membership("one")
