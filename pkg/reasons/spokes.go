@@ -214,7 +214,7 @@ var ofSpokes = []Reason{
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
 			" different cluster, or after a restart of the manager while deletions were held. The deletions wait until the time in the message, and then continue." +
 			" If the AlertRules, templates or placement labels of the rules may have been lost on the hub, the deletions wait until you" +
-			" acknowledge them, without a time limit. An acknowledgement releases all deletions that are held until a time. Of the deletions" +
+			" acknowledge them, without a time limit. An acknowledgement releases all deletions that have a time limit. Of the deletions" +
 			" without a time limit, it releases only those that `status.pendingDeletions.names` lists" +
 			" ([more](../how-to/backup.md#deletions-that-wait-for-you)).",
 		Remedy: "To keep the rules, restore the objects from which they were created ([restore a kind](../how-to/backup.md#restore-a-kind))." +
