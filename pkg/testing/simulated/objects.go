@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,7 +66,7 @@ func (o *object) partial(of resource) metav1.PartialObjectMetadata {
 	}
 	m.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: o.by, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: version,
-		Time: new(metav1.NewTime(o.written)), FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: bytes.TrimSpace(encoded(fields))},
+		Time: new(metav1.NewTime(o.written)), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(strings.TrimSpace(string(encoded(fields)))),
 	}}
 	return m
 }
