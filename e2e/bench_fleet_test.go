@@ -149,13 +149,13 @@ func (b *fleetBench) now(ctx context.Context) (activity, error) {
 	if err != nil {
 		return activity{}, err
 	}
-	writes, _, err := hubFigures(ctx, b.hub, b.Hub.RESTConfig().Host)
+	hub, err := readHub(ctx, b.hub, b.Hub.RESTConfig().Host)
 	if err != nil {
 		return activity{}, err
 	}
 	counts := b.server.Counts()
 	counts.Watches = 0
-	return activity{engaged, writes, counts}, nil
+	return activity{engaged, hub.writes, counts}, nil
 }
 
 // settled waits until all spokes are served and the manager writes nothing, lists nothing and uses little CPU. It returns
@@ -295,7 +295,7 @@ func (b *fleetBench) coldFleet(t *testing.T) {
 	must(t, b.manager.Stop())
 	b.fillFleet(0, b.each)
 	wrote := b.server.Counts()
-	before, _ := b.figures(t.Context(), t)
+	before := b.figures(t)
 	began := time.Now()
 	b.start(t)
 	profiled := b.profile(t, "cpu-cold.pprof")
@@ -308,8 +308,8 @@ func (b *fleetBench) coldFleet(t *testing.T) {
 	is, err := b.now(t.Context())
 	must(t, err)
 	b.add1(t, what+": writes per rule in the spokes", "", float64(is.spokes.Writes()-wrote.Writes())/pairs)
-	b.add1(t, what+": writes per rule on the hub", "", (is.hubWrites-before)/pairs)
-	b.usage(t, what)
+	b.add1(t, what+": writes per rule on the hub", "", (is.hubWrites-before.writes)/pairs)
+	b.usage(t, what, before)
 }
 
 // restartFleet adds as many Deployments again, and restarts the manager when it is quiet.
@@ -319,7 +319,7 @@ func (b *fleetBench) restartFleet(t *testing.T) {
 	b.hold(t, 2*b.each)
 	b.settled(t)
 	must(t, b.manager.Stop())
-	before, _ := b.figures(t.Context(), t)
+	before := b.figures(t)
 	wrote := b.server.Counts()
 	began := time.Now()
 	b.start(t)
@@ -330,9 +330,9 @@ func (b *fleetBench) restartFleet(t *testing.T) {
 	must(t, err)
 	what := fmt.Sprintf("restart with %d rules in %d spokes", 2*b.each*len(b.names), len(b.names))
 	b.add1(t, what+": writes in the spokes (goal 0)", "", float64(is.spokes.Writes()-wrote.Writes()))
-	b.add1(t, what+": writes on the hub (goal 0)", "", is.hubWrites-before)
+	b.add1(t, what+": writes on the hub (goal 0)", "", is.hubWrites-before.writes)
 	b.add1(t, what+": quiet (goal 60)", "s", last.Sub(began).Seconds())
-	b.usage(t, what)
+	b.usage(t, what, before)
 	heap := liveHeap(t, b.profiles, filepath.Join("..", "bin", "heap-fleet.pprof"))
 	b.add1(t, what+": live heap", "MiB", heap/(1<<20))
 	goroutines, err := fetch(t.Context(), http.DefaultClient, b.profiles+"/goroutine")
@@ -357,8 +357,8 @@ func (b *fleetBench) profile(t *testing.T, file string) <-chan struct{} {
 	return done
 }
 
-// usage adds what the manager uses when it is quiet.
-func (b *fleetBench) usage(t *testing.T, what string) {
+// usage adds what the manager uses when it is quiet, and the CPU time since it was started, when the hub was as before.
+func (b *fleetBench) usage(t *testing.T, what string, before hubFigures) {
 	t.Helper()
 	const mib = 1 << 20
 	spokes := float64(len(b.names))
@@ -370,6 +370,10 @@ func (b *fleetBench) usage(t *testing.T, what string) {
 	b.add1(t, what+": connections per spoke", "", float64(b.server.Connections())/spokes)
 	b.add1(t, what+": watches per spoke", "", float64(b.server.OpenWatches())/spokes)
 	b.add1(t, what+": RSS of the process of the simulated spokes", "MiB", float64(memoryOf(t, os.Getpid(), "VmRSS"))/mib)
-	_, size := b.figures(t.Context(), t)
-	b.add1(t, what+": size of the hub's etcd", "MiB", size/mib)
+	hub := b.figures(t)
+	b.add1(t, what+": size of the hub's etcd", "MiB", hub.size/mib)
+	cpu, err := metric(t.Context(), b.manager, "process_cpu_seconds_total")
+	must(t, err)
+	b.add1(t, what+": CPU time of the manager", "s", cpu)
+	b.add1(t, what+": CPU time of the hub's API server", "s", hub.cpu-before.cpu)
 }
