@@ -219,6 +219,13 @@ ROUNDS ?= 3
 bench: controlplane ## Measure times, memory and requests, beside a raw loop that does the same writes (ROUNDS=3: medians of so many).
 	@.ci/step bench env CGO_ENABLED=0 BENCH=full ROUNDS=$(ROUNDS) go test -count=1 -timeout 0 -v -run '^TestBench$$' ./e2e
 
+SPOKES ?= 500
+DEPLOYMENTS ?= 100
+
+.PHONY: bench-fleet
+bench-fleet: controlplane ## Measure a manager with a real hub and many simulated spokes (SPOKES=500, DEPLOYMENTS=100: in each, and then as many again).
+	@.ci/step bench-fleet env CGO_ENABLED=0 BENCH=fleet SPOKES=$(SPOKES) DEPLOYMENTS=$(DEPLOYMENTS) go test -count=1 -timeout 100m -v -run '^TestBenchFleet$$' ./e2e
+
 TIME ?= 2m
 
 # The revision of this repository from which 'make explore' upgrades.

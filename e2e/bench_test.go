@@ -565,10 +565,16 @@ func (b *bench) quiet(t *testing.T) time.Time {
 // liveHeap has garbage collected, stores the profile of what is left, and returns its bytes.
 func (b *bench) liveHeap(t *testing.T, file string) float64 {
 	t.Helper()
-	profile, err := fetch(t.Context(), http.DefaultClient, b.profiles+"/heap?gc=1")
+	return liveHeap(t, b.profiles, file)
+}
+
+// liveHeap is bench.liveHeap, by the address of the profiles.
+func liveHeap(t *testing.T, profiles, file string) float64 {
+	t.Helper()
+	profile, err := fetch(t.Context(), http.DefaultClient, profiles+"/heap?gc=1")
 	must(t, err)
 	must(t, os.WriteFile(file, []byte(profile), 0o600))
-	text, err := fetch(t.Context(), http.DefaultClient, b.profiles+"/heap?gc=1&debug=1")
+	text, err := fetch(t.Context(), http.DefaultClient, profiles+"/heap?gc=1&debug=1")
 	must(t, err)
 	const field = "# HeapAlloc = "
 	_, rest, found := strings.Cut(text, field)

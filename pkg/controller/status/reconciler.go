@@ -356,10 +356,6 @@ func (r *Reconciler) starting() time.Duration {
 
 // input collects the input of a rule's status.
 func (r *Reconciler) input(ctx context.Context, source rule.Source, was known) (rollup.Input, error) {
-	var spokes v1alpha1.SpokeClusterList
-	if err := r.Client.List(ctx, &spokes); err != nil {
-		return rollup.Input{}, fmt.Errorf("listing SpokeClusters: %w", err)
-	}
 	in := rollup.Input{
 		Rule: source, Invalid: r.Validator.Validate(source), Last: was.last,
 		Verdicts: r.Board.rows(rule.KeyOf(source), source.GetUID()), Leftovers: r.Board.leftover(rule.KeyOf(source)), Now: metav1.NewTime(r.damper.now()), Metrics: r.Metrics,
@@ -376,9 +372,14 @@ func (r *Reconciler) input(ctx context.Context, source rule.Source, was known) (
 	if ar, ok := source.(*v1alpha1.AlertRule); ok && hub.Generated(ar) {
 		in.Overridden = templating.Overridden(ar)
 	}
+	spokes, err := r.concerned(ctx, &in)
+	if err != nil {
+		return in, err
+	}
 	count := ptr.Deref(was.written, 0)
-	for i := range spokes.Items {
-		sc := &spokes.Items[i]
+	in.Clusters = make([]rollup.Spoke, 0, len(spokes))
+	for i := range spokes {
+		sc := &spokes[i]
 		c := rule.Cluster{Name: sc.Name, Labels: sc.Labels, Tenants: sc.Spec.Tenants}
 		if known, err := r.Tenants.Ask(ctx, nil, source.GetNamespace(), &c); err != nil {
 			return in, err //nolint:wrapcheck // it says all
@@ -391,6 +392,45 @@ func (r *Reconciler) input(ctx context.Context, source rule.Source, was known) (
 		})
 	}
 	return in, nil
+}
+
+// mostNamed is the number of spokes up to which they are read one by one.
+const mostNamed = 16
+
+// concerned returns the spokes that the status of a rule can depend on. A rule that is placed by a few names, such as a
+// generated one, concerns only these and those with a row: otherwise, each of a fleet's rules would read all its spokes.
+func (r *Reconciler) concerned(ctx context.Context, in *rollup.Input) ([]v1alpha1.SpokeCluster, error) {
+	placement, names := in.Rule.GetPlacement(), map[string]bool{}
+	for _, name := range placement.Names {
+		names[string(name)] = true
+	}
+	for i := range in.Rule.GetStatus().Clusters {
+		names[string(in.Rule.GetStatus().Clusters[i].Name)] = true
+	}
+	for _, rows := range []map[string]v1alpha1.ClusterStatus{in.Verdicts, in.Leftovers} {
+		for name := range rows {
+			names[name] = true
+		}
+	}
+	if placement.Selector != nil || len(names) > mostNamed {
+		var all v1alpha1.SpokeClusterList
+		if err := r.Client.List(ctx, &all); err != nil {
+			return nil, fmt.Errorf("listing SpokeClusters: %w", err)
+		}
+		return all.Items, nil
+	}
+	out := make([]v1alpha1.SpokeCluster, 0, len(names))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		var sc v1alpha1.SpokeCluster
+		switch err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &sc); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("reading SpokeCluster %s: %w", name, err)
+		default:
+			out = append(out, sc)
+		}
+	}
+	return out, nil
 }
 
 // tell emits an Event when a rule is no longer accepted, or for another reason.

@@ -210,9 +210,12 @@ func testBehind(t *testing.T, h *fleet.Member) {
 	direct, err := client.NewWithWatch(h.RESTConfig(), client.Options{Scheme: fleet.Scheme})
 	must(t, err)
 	stale := newReconciler(interceptor.NewClient(direct, interceptor.Funcs{
-		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-			ar.DeepCopyInto(o.(*v1alpha1.AlertRule))
-			return nil
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if of, ok := o.(*v1alpha1.AlertRule); ok {
+				ar.DeepCopyInto(of)
+				return nil
+			}
+			return c.Get(ctx, key, o, options...)
 		},
 	}))
 	result, err := stale.Reconcile(t.Context(), rule.KeyOf(ar))

@@ -39,7 +39,7 @@ type Input struct {
 	Warnings []string
 	// Overridden are the edited fields of a generated AlertRule.
 	Overridden []string
-	// Clusters are all registered spokes.
+	// Clusters are all registered spokes that the rule can select, or that have a row.
 	Clusters []Spoke
 	// Verdicts are the latest rows that were reported since the operator started, by the spoke's name.
 	// Any of them may be missing.
