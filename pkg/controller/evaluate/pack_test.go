@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,45 @@ func packObject(t *testing.T, n int, groups string) *monitoringv1.PrometheusRule
 		t.Fatal(err)
 	}
 	return o
+}
+
+// The result of a recording rule is missing only after some time in which what the rule reads exists.
+func TestEmptyRecordings(t *testing.T) {
+	t.Parallel()
+	input, result := &presence{}, &presence{}
+	s := &series{known: map[string]*presence{"input": input, "job:result": result}}
+	r := &recording{result: "job:result", needs: [][]string{{"input"}}}
+	now := time.Unix(1e9, 0)
+	check := func(after time.Duration, hasInput, hasResult, want bool) {
+		t.Helper()
+		now = now.Add(after)
+		for is, has := range map[*presence]bool{input: hasInput, result: hasResult} {
+			if is.at, is.absent = now, is.absent+1; has {
+				is.absent = 0
+			}
+		}
+		if got := s.empty(r, emptyPatience); got != want {
+			t.Errorf("after %v: %v", after, got)
+		}
+	}
+	for range 100 { // without the exporter
+		check(time.Minute, false, false, false)
+	}
+	check(time.Second, true, false, false)
+	for range 20 { // however often it is checked
+		check(time.Second, true, false, false)
+	}
+	check(5*time.Minute, true, false, false)
+	check(time.Second, true, true, false)
+	check(time.Second, true, false, false)
+	check(9*time.Minute, true, false, false)
+	check(time.Minute, true, false, true)
+	check(time.Minute, false, false, false)
+	check(time.Minute, true, false, false)
+	delete(s.known, "job:result") // the rule is not evaluated
+	if s.empty(r, 0) {
+		t.Error("a result that is not asked for is missing")
+	}
 }
 
 // A real Prometheus evaluates the rules of RulePacks beside those of an AlertRule of the same name.
@@ -79,6 +119,7 @@ func testPacks(t *testing.T, folder string) {
 `)
 	alert := object(1, "vector(1)  >0")
 	w, _ := newWorld(t, good, bad, alert)
+	w.Intervals = 0.001 // of the time that a recording rule may have no result
 	in := map[string][]byte{}
 	for name, text := range files(t, good, bad, alert) {
 		in[folder+name] = text
@@ -95,7 +136,6 @@ func testPacks(t *testing.T, folder string) {
 	w.prometheus = http.StripPrefix("/api/v1/namespaces/monitoring/services/http:prometheus-operated:web/proxy", httputil.NewSingleHostReverseProxy(p.URL()))
 	eventually(t, func() error {
 		w.once()
-		// What a recording rule creates is missing only if what this rule reads is not.
 		if is := w.says(good); is.Outcome != evaluation.Evaluates || is.Firing != 2 || !slices.Equal(is.Missing, []string{`up{job="none"}`, "job:no_match"}) {
 			return fmt.Errorf("the good one: %+v", is)
 		}

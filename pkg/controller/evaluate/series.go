@@ -40,11 +40,11 @@ const (
 	maxNeeds        = 256
 	maxPackNeeds    = 2048
 	maxMissingBytes = 256
-	// emptyChecks is the number of consecutive checks without a result after which a recording rule lacks its series: the
-	// functions over time in it, such as rate, have no result in the first minutes. This takes 5 min.
-	emptyChecks = 10
-	// maxRecordingNeeds bounds the selectors of a recording rule whose result is checked, and maxLookback its interval:
-	// Prometheus finds no series that are older.
+	// emptyPatience is how long a recording rule may have no result although the series that it reads exist: functions
+	// over time, such as rate, have none in the first minutes.
+	emptyPatience = 10 * time.Minute
+	// maxRecordingNeeds bounds the selectors of a recording rule whose result is checked, and maxLookback the age of that:
+	// Prometheus finds no series that are older than 5 min.
 	maxRecordingNeeds = 16
 	maxLookback       = 4 * time.Minute
 )
@@ -106,10 +106,12 @@ type needs struct {
 	checked    bool // whether the result is known
 }
 
-// recording is a recording rule that has a result whenever the series that it needs exist.
+// recording is a recording rule that should have a result while the series that it needs exist.
 type recording struct {
 	result string // the selector of its series
 	needs  [][]string
+	// since is when the check of the result began to find none although the series exist; zero if it does not.
+	since time.Time
 }
 
 // checkMetrics queries an evaluator of a spoke for series. It reports whether to query again soon.
@@ -121,7 +123,7 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 	}
 	parsed := s.parseNeeds(t, p.Render)
 	s.mu.Lock()
-	selectors := s.series.due(t, parsed, s.evaluated(t), time.Now())
+	selectors := s.series.due(t, parsed, s.evaluatedLocked(t), time.Now())
 	none := len(s.series.known) == 0
 	s.mu.Unlock()
 	if none {
@@ -157,7 +159,7 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 		}
 		is.at = now
 	}
-	s.series.conclude(s)
+	s.series.conclude(s, p.Intervals.Of(emptyPatience))
 	return soon
 }
 
@@ -215,10 +217,9 @@ func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 	var out []*evaluator.Client
 	for _, e := range t.cluster.Chosen() {
 		s.mu.Lock()
-		es := s.evaluators[e.String()]
-		answers := es != nil && es.outcome == evaluation.Evaluates && es.failures == 0 && es.strangers.IsZero()
+		answers := s.answersLocked(t, e)
 		s.mu.Unlock()
-		if !answers || e.Kind != rule.KindPrometheus || t.sharing(e) != "" {
+		if !answers {
 			continue
 		}
 		if c, err := p.client(t, e); err == nil {
@@ -228,14 +229,21 @@ func (p *Poller) answering(t *task, s *spokeState) []*evaluator.Client {
 	return out
 }
 
-// evaluated returns the PrometheusRules that a Prometheus of the spoke evaluates. The caller holds s.mu.
-func (s *spokeState) evaluated(t *task) map[types.UID]bool {
+// answersLocked reports whether an evaluator can be queried for series.
+func (s *spokeState) answersLocked(t *task, e *rule.Evaluator) bool {
+	es := s.evaluators[e.String()]
+	return es != nil && es.outcome == evaluation.Evaluates && es.failures == 0 && es.strangers.IsZero() && e.Kind == rule.KindPrometheus && t.sharing(e) == ""
+}
+
+// evaluatedLocked returns the PrometheusRules that an evaluator evaluates which can be queried for their series.
+func (s *spokeState) evaluatedLocked(t *task) map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for _, e := range t.cluster.Chosen() {
-		if es := s.evaluators[e.String()]; es != nil && e.Kind == rule.KindPrometheus {
-			for uid, is := range es.rules {
-				out[uid] = out[uid] || is.Outcome == evaluation.Evaluates
-			}
+		if !s.answersLocked(t, e) {
+			continue
+		}
+		for uid, is := range s.evaluators[e.String()].rules {
+			out[uid] = out[uid] || is.Outcome == evaluation.Evaluates
 		}
 	}
 	return out
@@ -348,9 +356,11 @@ func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 	for i := range contents {
 		expr := render.Readable(n.key.Namespace, contents[i].Rule.Expr.String())
 		needs := promql.Needs(expr)
-		if result := resultOf(&contents[i], n.key.Namespace, render); result != "" && len(needs) <= maxRecordingNeeds && promql.AlwaysYields(expr) {
-			n.recordings = append(n.recordings, recording{result, slices.Clone(needs)})
-			n.metrics[result] = contents[i].Rule.Record
+		if len(n.recordings) < maxPackNeeds && len(needs) <= maxRecordingNeeds {
+			if result := resultOf(&contents[i], expr, n.key.Namespace, render); result != "" {
+				n.recordings = append(n.recordings, recording{result: result, needs: slices.Clone(needs)})
+				n.metrics[result] = contents[i].Rule.Record
+			}
 		}
 		needs = slices.DeleteFunc(needs, func(need []string) bool { return slices.ContainsFunc(need, own) })
 		n.of = append(n.of, needs[:min(len(needs), maxNeeds)]...)
@@ -366,9 +376,10 @@ func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 }
 
 // resultOf returns the selector of the series of a recording rule, or "" if their absence says nothing.
-func resultOf(c *evaluation.Content, namespace string, render delivery.Options) string {
+func resultOf(c *evaluation.Content, expr, namespace string, render delivery.Options) string {
 	name := c.Rule.Record
-	if !model.LegacyValidation.IsValidMetricName(name) || len(name) > maxMissingBytes || strings.HasPrefix(name, kubeStateMetrics) || c.Interval() > maxLookback {
+	if !model.LegacyValidation.IsValidMetricName(name) || len(name) > maxMissingBytes || strings.HasPrefix(name, kubeStateMetrics) ||
+		c.Age() > maxLookback || !promql.ShouldYield(expr) {
 		return ""
 	}
 	for _, need := range promql.Needs(render.Readable(namespace, name)) {
@@ -394,15 +405,15 @@ func recorded(contents []evaluation.Content) func(selector string) bool {
 	}
 }
 
-// conclude determines which rules lack series, and marks those for which that changed.
-func (s *series) conclude(of *spokeState) {
+// conclude determines which rules lack series, and marks those for which that changed. patience is emptyPatience.
+func (s *series) conclude(of *spokeState, patience time.Duration) {
 	kube := s.kubeStateMetrics()
 	if kube == presenceSome && s.ksmMissing != "" {
 		s.forgetKube() // each one was missing because all were
 	}
 	example := ""
 	for _, n := range s.needs {
-		missing, ofKube, checked := s.lacking(n, kube)
+		missing, ofKube, checked := s.lacking(n, kube, patience)
 		if ofKube != "" && (example == "" || ofKube < example) {
 			example = ofKube
 		}
@@ -423,7 +434,7 @@ func (s *series) conclude(of *spokeState) {
 
 // lacking returns the series that a rule lacks and whether that is known. If no metric of kube-state-metrics
 // exists, that is reported for the spoke instead of for each rule, and ofKube is an example.
-func (s *series) lacking(n *needs, kube int) (missing []string, ofKube string, checked bool) {
+func (s *series) lacking(n *needs, kube int, patience time.Duration) (missing []string, ofKube string, checked bool) {
 	checked = true
 	for _, need := range n.of {
 		is := s.known[need[0]]
@@ -440,22 +451,28 @@ func (s *series) lacking(n *needs, kube int) (missing []string, ofKube string, c
 			missing = append(missing, clip.Marked(strings.Join(need, " or "), maxMissingBytes))
 		}
 	}
-	for _, r := range n.recordings {
-		if len(missing) < maxMissing && s.empty(r) {
-			missing = append(missing, clip.Marked(r.result, maxMissingBytes))
+	for i := range n.recordings {
+		text := clip.Marked(n.recordings[i].result, maxMissingBytes)
+		if s.empty(&n.recordings[i], patience) && len(missing) < maxMissing && !slices.Contains(missing, text) {
+			missing = append(missing, text)
 		}
 	}
 	return missing, ofKube, checked
 }
 
 // empty reports whether a recording rule has had no result for some time although the series that it reads exist.
-func (s *series) empty(r recording) bool {
+func (s *series) empty(r *recording, patience time.Duration) bool {
 	is := s.known[r.result]
-	if is == nil || is.absent < emptyChecks {
+	has := func(selector string) bool { return s.known[selector].present() }
+	lacks := func(need []string) bool { return !slices.ContainsFunc(need, has) }
+	if is == nil || is.absent == 0 || slices.ContainsFunc(r.needs, lacks) {
+		r.since = time.Time{}
 		return false
 	}
-	has := func(selector string) bool { return s.known[selector].present() }
-	return !slices.ContainsFunc(r.needs, func(need []string) bool { return !slices.ContainsFunc(need, has) })
+	if r.since.IsZero() {
+		r.since = is.at
+	}
+	return is.at.Sub(r.since) >= patience
 }
 
 // Whether metrics of kube-state-metrics exist.

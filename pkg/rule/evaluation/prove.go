@@ -271,6 +271,15 @@ func (c *Content) Interval() time.Duration {
 	return parsedDuration(string(*c.Group.Interval))
 }
 
+// Age returns how old the newest series of a recording rule can be: the interval of its group, and its query offset.
+func (c *Content) Age() time.Duration {
+	age := c.Interval()
+	if c.Group.QueryOffset != nil {
+		age += parsedDuration(string(*c.Group.QueryOffset))
+	}
+	return age
+}
+
 // Contents returns the rules of a PrometheusRule in the order in which Prometheus returns them: sorted by group.
 func Contents(o *monitoringv1.PrometheusRule) []Content {
 	var out []Content

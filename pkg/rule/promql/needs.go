@@ -81,17 +81,19 @@ func needs(out [][]string, node parser.Node) [][]string {
 	return out
 }
 
-// AlwaysYields reports whether an expression has a result whenever the series that it needs have samples. It is false for
-// expressions that filter (comparisons, and, unless, absent), that read the past (offset, @), or that do not parse.
-func AlwaysYields(expr string) bool {
+// ShouldYield reports whether an expression should have a result while the series in Needs exist. It is false for
+// expressions that may be empty by intention: those that filter (comparisons, and, unless, limitk), that depend on absence
+// or on series that are not in Needs (absent, ALERTS, info), that read the past (offset, @, subqueries), and those that do
+// not parse. It does not look at labels: if the two sides of an operation do not match, there is no result.
+func ShouldYield(expr string) bool {
 	parsed, f := Parse(expr, Any)
-	return f == nil && alwaysYields(parsed)
+	return f == nil && shouldYield(parsed)
 }
 
-func alwaysYields(node parser.Node) bool {
+func shouldYield(node parser.Node) bool {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
-		if n.OriginalOffset != 0 || n.OriginalOffsetExpr != nil || n.Timestamp != nil || n.StartOrEnd != 0 {
+		if needs(nil, n) == nil || n.OriginalOffset != 0 || n.OriginalOffsetExpr != nil || n.Timestamp != nil || n.StartOrEnd != 0 {
 			return false
 		}
 	case *parser.SubqueryExpr:
@@ -101,14 +103,18 @@ func alwaysYields(node parser.Node) bool {
 		case n.Op == parser.LAND, n.Op == parser.LUNLESS, n.Op.IsComparisonOperator() && !n.ReturnBool:
 			return false
 		}
+	case *parser.AggregateExpr:
+		if n.Op == parser.LIMITK || n.Op == parser.LIMIT_RATIO {
+			return false
+		}
 	case *parser.Call:
 		switch n.Func.Name {
-		case "absent", "absent_over_time":
+		case "absent", "absent_over_time", "present_over_time", "info":
 			return false
 		}
 	}
 	for child := range parser.ChildrenIter(node) {
-		if !alwaysYields(child) {
+		if !shouldYield(child) {
 			return false
 		}
 	}

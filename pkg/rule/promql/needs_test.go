@@ -57,7 +57,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-func TestAlwaysYields(t *testing.T) {
+func TestShouldYield(t *testing.T) {
 	t.Parallel()
 	for expr, want := range map[string]bool{
 		"1": true,
@@ -75,9 +75,16 @@ func TestAlwaysYields(t *testing.T) {
 		"a @ 10":                            false,
 		"a @ start()":                       false,
 		"max_over_time(rate(a[5m])[1h:1m])": false,
+		"count(ALERTS)":                     false,
+		`{__name__="ALERTS_FOR_STATE"}`:     false,
+		"a or ALERTS":                       false,
+		"present_over_time(a[1h])":          false,
+		"limitk(0, a)":                      false,
+		"limit_ratio(0.1, a)":               false,
+		`info(a, {x=~".+"})`:                false,
 		"sum(":                              false,
 	} {
-		if got := AlwaysYields(expr); got != want {
+		if got := ShouldYield(expr); got != want {
 			t.Errorf("%s: %v", expr, got)
 		}
 	}
