@@ -162,7 +162,7 @@ func (b *fleetBench) now(ctx context.Context) (activity, error) {
 // when that began.
 func (b *fleetBench) settled(t *testing.T) time.Time {
 	t.Helper()
-	const cpu, tick, little = "process_cpu_seconds_total", time.Second, 0.6
+	const tick, little = time.Second, 0.6
 	var last activity
 	var used float64
 	looked, since := time.Now(), time.Now()
@@ -175,7 +175,7 @@ func (b *fleetBench) settled(t *testing.T) time.Time {
 		if err != nil {
 			return err
 		}
-		seconds, err := metric(ctx, b.manager, cpu)
+		seconds, err := metric(ctx, b.manager, processCPU)
 		if err != nil {
 			return err
 		}
@@ -372,7 +372,7 @@ func (b *fleetBench) usage(t *testing.T, what string, before hubFigures) {
 	b.add1(t, what+": RSS of the process of the simulated spokes", "MiB", float64(memoryOf(t, os.Getpid(), "VmRSS"))/mib)
 	hub := b.figures(t)
 	b.add1(t, what+": size of the hub's etcd", "MiB", hub.size/mib)
-	cpu, err := metric(t.Context(), b.manager, "process_cpu_seconds_total")
+	cpu, err := metric(t.Context(), b.manager, processCPU)
 	must(t, err)
 	b.add1(t, what+": CPU time of the manager", "s", cpu)
 	b.add1(t, what+": CPU time of the hub's API server", "s", hub.cpu-before.cpu)

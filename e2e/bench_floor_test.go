@@ -101,6 +101,7 @@ func follow(ctx context.Context, t *testing.T, wg *sync.WaitGroup, c client.With
 		},
 	})
 	must(t, err)
+	t.Cleanup(wg.Wait) // it uses t
 	wg.Go(func() {
 		defer w.Stop()
 		_ = apimeta.EachListItem(existing, func(o runtime.Object) error {

@@ -74,7 +74,7 @@ func (e *evaluating) explained(t *testing.T, key client.ObjectKey, state why.Sta
 
 // runnable matches the commands with which why fixes a step.
 var runnable = regexp.MustCompile(`kubectl (rulefleet join \S+ --spoke-context CONTEXT( --force-conflicts)?` +
-	`|(--context CONTEXT )?(-n \S+ )?(annotate|label) --overwrite \S+ \S+( [^\s=]+=[^\s)]+)+` +
+	`|(--context CONTEXT )?(-n \S+ )?(annotate|label) (--overwrite )?\S+ \S+( [^\s=]+=[^\s)]+)+` +
 	`|(-n \S+ )?patch \S+ \S+ --type[= ]merge -p '[^']*'` +
 	`|--context CONTEXT apply (--server-side )?-f \S+\.yaml` +
 	`|--context CONTEXT create namespace \S+` +

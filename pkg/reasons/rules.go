@@ -256,8 +256,10 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonMetricsMissing, On: []string{metricsPresent},
 		Message: "no series in eu-1: up{job=\"web\"}. Without them, the alert can't fire there; check that they are scraped and that the names" +
 			" are right",
-		Meaning: "A spoke's Prometheus has no series for a selector of the expression. The message lists the selectors by spoke.",
+		Meaning: "A spoke's Prometheus has no series for a selector of the expression. The message lists the selectors by spoke. For a RulePack," +
+			" it also lists recording rules that have had no result for 10 minutes, although the series that they read exist.",
 		Remedy: "Check in the spoke's Prometheus that the metric is scraped, and that its name and labels are right. A metric that only exists" +
-			" after an event can be missing without a fault: for example, a counter of errors does not exist before the first error.",
+			" after an event can be missing without a fault: for example, a counter of errors does not exist before the first error. If it is the name of a recording rule, compare the labels of both sides of" +
+			" the operations in its expression, and the ranges with the scrape interval.",
 	},
 }

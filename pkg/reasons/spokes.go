@@ -18,7 +18,7 @@ const (
 	rejoin = "If no other tool writes the Secret, you can have a new kubeconfig written:" +
 		" `kubectl rulefleet join {spoke} --spoke-context CONTEXT --force-conflicts`, with the right address and the options of the last time."
 
-	prometheusRuleCRD = "https://raw.githubusercontent.com/prometheus-operator/prometheus-operator/main/example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"
+	prometheusRuleCRD = "https://raw.githubusercontent.com/prometheus-operator/prometheus-operator/v0.93.1/example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"
 )
 
 // ofSpokes are the reasons of a SpokeCluster's conditions.
@@ -204,7 +204,7 @@ var ofSpokes = []Reason{
 		Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install the CRDs of prometheus-operator there",
 		Meaning: "The spoke does not serve PrometheusRules.",
 		Remedy: "Install the CustomResourceDefinitions of prometheus-operator in the spoke, in the version of the prometheus-operator that runs" +
-			" there. For example, if it is the newest one, and only this one is missing: `kubectl --context CONTEXT apply --server-side -f " + prometheusRuleCRD + "`",
+			" there. For example, if that is 0.93.1, and only this one is missing: `kubectl --context CONTEXT apply --server-side -f " + prometheusRuleCRD + "`",
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},

@@ -284,7 +284,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key rule.Key) (reconcile.Res
 
 // firstPatience is how long the first write of a status waits for the spokes that have not processed the rule yet: a
 // manager or a spoke under load needs longer than the debounce.
-const firstPatience = 5 * time.Second
+const firstPatience = 6 * time.Second
 
 // awaited returns how much longer the first status of a rule waits for spokes.
 func awaited(s rule.Source, status *v1alpha1.RuleStatus, now time.Time) time.Duration {
@@ -293,7 +293,7 @@ func awaited(s rule.Source, status *v1alpha1.RuleStatus, now time.Time) time.Dur
 	if s.GetStatus().ObservedGeneration > 0 || age < 0 || !slices.ContainsFunc(status.Clusters, waits) {
 		return 0
 	}
-	return max(0, firstPatience-age)
+	return max(0, firstPatience-age) // the age has whole seconds, so this is at least 5 s
 }
 
 // derive returns the next status of a rule, what is to be kept of it, and when to look at it again.

@@ -113,8 +113,8 @@ func TestAwaited(t *testing.T) {
 		age    time.Duration
 		want   time.Duration
 	}{
-		"a spoke is missing":          {ar, waits, 2 * time.Second, 3 * time.Second},
-		"that takes too long":         {ar, waits, 5 * time.Second, 0},
+		"a spoke is missing":          {ar, waits, 2 * time.Second, 4 * time.Second},
+		"that takes too long":         {ar, waits, 6 * time.Second, 0},
 		"all have answered":           {ar, &v1alpha1.RuleStatus{Clusters: waits.Clusters[:1]}, 2 * time.Second, 0},
 		"no spoke, or not accepted":   {ar, &v1alpha1.RuleStatus{}, 2 * time.Second, 0},
 		"it has a status":             {seen, waits, 2 * time.Second, 0},

@@ -131,11 +131,10 @@ func TestRenewed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := newRenewals(t)
+			n, begun := newRenewals(t), time.Now()
 			n.comes("former")
 			n.Board.Report(rule.KeyOf(n.rule), n.rule.UID, n.former())
 			n.wants("the former one", v1alpha1.PhasePending, v1alpha1.ReasonMutated, 3, "digest")
-			begun := time.Now()
 			renew(n)
 			if n.queue.Len() > 0 && time.Since(begun) < debounce {
 				t.Error("it is looked at before there can be more news")

@@ -17,16 +17,24 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/reasons"
 )
 
+// readingTime is how long the manager may take to read a new kubeconfig, and to report about it.
+const readingTime = 15 * time.Second
+
 // await waits until the spoke is Ready, and otherwise says what is missing.
 func (j *joining) await(ctx context.Context) error {
 	var s *v1alpha1.SpokeCluster
 	progress := j.Progress()
+	begun := time.Now()
 	err := wait.PollUntilContextTimeout(ctx, time.Second/2, j.timeout, true, func(ctx context.Context) (bool, error) {
 		var err error
 		if s, err = j.read(ctx); err != nil {
 			return false, err
 		}
-		done, what := progressOf(s, j.present)
+		before := j.present
+		if time.Since(begun) > readingTime {
+			before = nil
+		}
+		done, what := progressOf(s, before)
 		if !done {
 			progress.Show(what)
 		}

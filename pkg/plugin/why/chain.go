@@ -437,7 +437,7 @@ func (c *chain) metrics() Link {
 	case c.row == nil || c.was("evaluated") != OK:
 		return unknown("the evaluation is not verified")
 	case len(c.row.MissingMetrics) > 0:
-		return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in the expression are right."+c.edit(),
+		return notOK("Check that these metrics are scraped in the spoke, and that their names and labels in the expression are right."+c.recorded()+c.edit(),
 			"%s: status.clusters[%s]: Prometheus has no series for %s", c.ofRule(), c.Cluster, strings.Join(c.row.MissingMetrics, ", "))
 	case cond != nil && cond.Reason == v1alpha1.ReasonKubeStateMetricsMissing && c.needsKubeStateMetrics(): // no row shows it
 		return notOK(c.fixSpoke(cond.Reason), "%s", said(c.ofSpoke(), cond))

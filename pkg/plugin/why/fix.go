@@ -61,6 +61,14 @@ func (c *chain) edit() string {
 	return fmt.Sprintf(" To edit the %s: kubectl -n %s edit %s %s", c.Rule.SourceKind(), c.Rule.GetNamespace(), strings.ToLower(c.Rule.SourceKind()), c.Rule.GetName())
 }
 
+// recorded returns a sentence about the recording rules that the row may list, or "".
+func (c *chain) recorded() string {
+	if c.Rule.SourceKind() != v1alpha1.RulePackKind {
+		return ""
+	}
+	return " If it is the name of a recording rule, its expression has no result although the series that it reads exist: compare the labels of both sides of its operations, and the ranges with the scrape interval."
+}
+
 // set returns the command that sets a field of the rule's spec.
 func (c *chain) set(spec string) string {
 	return fmt.Sprintf("kubectl -n %s patch %s %s --type=merge -p '{\"spec\":{%s}}'", c.Rule.GetNamespace(), strings.ToLower(c.Rule.SourceKind()), c.Rule.GetName(), spec)

@@ -126,7 +126,7 @@ func skips(e *rule.Evaluator, o *monitoringv1.PrometheusRule, ns Namespace, c ru
 	case open[key].why != "":
 		return fmt.Sprintf("%s, and %s; %s of SpokeCluster %s", what, open[key].why, open[key].remedy(), c.Name)
 	case len(open) > 0:
-		return fmt.Sprintf("%s, but Rulefleet adds no label, because no set of labels, or more than one, matches the selectors of all chosen Prometheus; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
+		return fmt.Sprintf("%s, but Rulefleet adds no label, because the selectors of the chosen Prometheus do not determine one set of labels; set spec.ruleLabels of SpokeCluster %s, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
 	}
 	return fmt.Sprintf("%s; Rulefleet adds the label when it next writes the PrometheusRule. If this lasts, condition Ready of SpokeCluster %s says what prevents writes", what, c.Name)
 }
@@ -155,14 +155,14 @@ func skipsNamespace(e *rule.Evaluator, ns Namespace) string {
 		return ""
 	}
 	return fmt.Sprintf("has a ruleNamespaceSelector that requires %s, which namespace %s does not meet; label the namespace in the spoke%s, or change the selector of that %s",
-		toldLabels(unmet), ns.Name, labelNamespace(unmet, ns.Name), e.Kind)
+		toldLabels(unmet), ns.Name, labelNamespace(unmet, ns), e.Kind)
 }
 
 // setRuleLabels returns the command that sets the labels that requirements demand in spec.ruleLabels of a SpokeCluster, in
-// parentheses, or "" if they do not demand one value each.
+// parentheses, or "" if they do not demand one value each, or demand a label that is not for ruleLabels.
 func setRuleLabels(requirements []labels.Requirement, spoke string) string {
 	demanded, ok := demands(requirements)
-	if !ok {
+	if !ok || slices.ContainsFunc(rule.OwnLabels, func(own string) bool { return demanded[own] != "" }) {
 		return ""
 	}
 	content, err := json.Marshal(map[string]any{"spec": map[string]any{"ruleLabels": demanded}})
@@ -172,14 +172,19 @@ func setRuleLabels(requirements []labels.Requirement, spoke string) string {
 	return fmt.Sprintf(" (kubectl patch spoke %s --type=merge -p '%s')", spoke, content)
 }
 
-// labelNamespace returns the command that sets the labels that requirements demand on a namespace of a spoke, as
-// setRuleLabels does.
-func labelNamespace(requirements []labels.Requirement, namespace string) string {
+// labelNamespace returns the command that adds the labels that requirements demand to a namespace of a spoke, as
+// setRuleLabels does. There is none for labels with a prefix or in use: in the spoke, the owner of a Prometheus decides what
+// is demanded, and could have an administrator change what a label of Kubernetes or of a service mesh controls.
+func labelNamespace(requirements []labels.Requirement, ns Namespace) string {
 	demanded, ok := demands(requirements)
+	for key := range demanded {
+		_, inUse := ns.Labels[key]
+		ok = ok && !inUse && !strings.Contains(key, "/") && !strings.HasPrefix(key, "istio")
+	}
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf(" (kubectl --context CONTEXT label --overwrite namespace %s %s)", namespace, strings.ReplaceAll(labels.FormatLabels(demanded), ",", " "))
+	return fmt.Sprintf(" (kubectl --context CONTEXT label namespace %s %s)", ns.Name, strings.ReplaceAll(labels.FormatLabels(demanded), ",", " "))
 }
 
 // demands returns the labels that requirements demand. ok is false unless each of them demands one value.
@@ -187,12 +192,14 @@ func demands(requirements []labels.Requirement) (demanded map[string]string, ok 
 	demanded = map[string]string{}
 	for i := range requirements {
 		values := requirements[i].ValuesUnsorted()
-		switch op := requirements[i].Operator(); {
-		case len(values) == 1 && (op == selection.In || op == selection.Equals || op == selection.DoubleEquals):
-			demanded[requirements[i].Key()] = values[0]
-		default:
+		op := requirements[i].Operator()
+		if len(values) != 1 || op != selection.In && op != selection.Equals && op != selection.DoubleEquals {
 			return nil, false
 		}
+		if other, has := demanded[requirements[i].Key()]; has && other != values[0] {
+			return nil, false
+		}
+		demanded[requirements[i].Key()] = values[0]
 	}
 	return demanded, true
 }

@@ -241,7 +241,11 @@ func (in *Input) metricsMissing(v view) (c metav1.Condition, is bool) {
 	if more := len(lacking) - told; more > 0 {
 		message += fmt.Sprintf("; and in %d more spokes", more)
 	}
-	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message+". Without them, the alert can't fire there; check that they are scraped and that the names are right"), true
+	message += ". Without them, the alert can't fire there; check that they are scraped and that the names are right"
+	if in.Rule.SourceKind() == v1alpha1.RulePackKind {
+		message += ". A recording rule is listed if it has no result although the series that it reads exist; check its expression"
+	}
+	return condition(v1alpha1.ConditionMetricsPresent, false, v1alpha1.ReasonMetricsMissing, message), true
 }
 
 // tell quotes the worst of the listed rows, after sorting them, and counts the others.

@@ -34,7 +34,7 @@ func checkGenerated(s rule.Source, o Options) *rule.Invalid {
 	default:
 		return nil
 	}
-	bad := rule.NewInvalid(field, "%s, because namespace %s accepts only AlertRules as templates generate them; create other AlertRules and RulePacks in namespace %s",
+	bad := rule.NewInvalid(field, "%s, because namespace %s accepts only AlertRules of the form that templates generate; create other AlertRules and RulePacks in namespace %s",
 		must, s.GetNamespace(), o.AdminNamespace)
 	bad.Reason = v1alpha1.ReasonNamespaceNotAllowed
 	return bad
