@@ -152,7 +152,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	}
 	within(t, time.Minute, "200 rules ready", func(ctx context.Context) error { return ready(ctx, f.Fleet, 2*each) })
 	f.settle(t)
-	if statuses := count(requests(t, f.Hub, fleet.HubUser), "patch rulepacks/status"); statuses < packs || statuses > packs+packs/10 { // the machine may be busy for seconds
+	if statuses := count(requests(t, f.Hub, fleet.HubUser), "patch rulepacks/status"); statuses < packs || statuses > 2*packs { // one each, unless the machine is busy for seconds
 		t.Errorf("%d RulePacks cost %d writes of their status", packs, statuses)
 	}
 	for _, m := range f.spokes {

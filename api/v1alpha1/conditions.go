@@ -56,7 +56,7 @@ const (
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule or RulePack has the maximum number
 	// of rules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). It waits until others
-	// are deleted; the oldest waiting one is accepted first. Those that were accepted before stay accepted. A
+	// are deleted; the oldest one that fits is accepted first. Those that were accepted before stay accepted. A
 	// RulePack to which rules were added is only accepted if the namespace has room for them.
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonAllApplied is Ready=True: the rule has reached the furthest state that can be verified in

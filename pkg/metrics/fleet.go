@@ -71,7 +71,7 @@ var (
 	})
 	backlogDesc = atScrape(metric{
 		Name: "rulefleet_queue_backlog_seconds", Labels: []string{"controller"},
-		Help: "Longest time in seconds, over all reachable spokes, since the queue of the spoke was last empty, by controller. A single change may have waited for less time.",
+		Help: "Time in seconds since the queue of a spoke was last empty, by controller. The value is that of the reachable spoke with the longest time. A single change may have waited for less time.",
 		Use:  "Minutes are normal after Rulefleet has connected to a spoke. If it only grows (alert `RulefleetQueueNotDrained`), a spoke is too slow for its changes, or something changes objects all the time.",
 	})
 )

@@ -115,7 +115,7 @@ rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",kind="A
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",kind="RulePack",state="firing"} 7
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",kind="AlertRule",state="pending"} 1
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="b",kind="AlertRule",state="pending"} 3
-# HELP rulefleet_queue_backlog_seconds Longest time in seconds, over all reachable spokes, since the queue of the spoke was last empty, by controller. A single change may have waited for less time.
+# HELP rulefleet_queue_backlog_seconds Time in seconds since the queue of a spoke was last empty, by controller. The value is that of the reachable spoke with the longest time. A single change may have waited for less time.
 # TYPE rulefleet_queue_backlog_seconds gauge
 rulefleet_queue_backlog_seconds{controller="distribute"} 90
 rulefleet_queue_backlog_seconds{controller="generate"} 0

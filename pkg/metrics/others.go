@@ -6,7 +6,7 @@ var others = []metric{
 	{
 		Name: "controller_runtime_reconcile_total", Type: typeCounter, Labels: []string{"controller", "result"},
 		Help: "Number of reconciles by controller and result (success, requeue, requeue_after, error).",
-		Use:  "Shows the amount of work. `distribute` processes pairs of an AlertRule and a spoke, `generate` Deployments, `status` AlertRules, and `membership` SpokeClusters.",
+		Use:  "Shows the amount of work. `distribute` processes pairs of an AlertRule or RulePack and a spoke, `generate` Deployments, `status` AlertRules and RulePacks, and `membership` SpokeClusters.",
 	},
 	{
 		Name: "controller_runtime_reconcile_errors_total", Type: typeCounter, Labels: []string{"controller"},

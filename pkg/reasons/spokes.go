@@ -31,8 +31,8 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonConnected, On: []string{connected},
 		Message: "the spoke answers",
-		Meaning: "The spoke's API server answers. If the message says that changes arrive late, more objects change in the spoke than Rulefleet reads" +
-			" (10,000 changes or 32 MiB of them within 5 s), or one of them is too large for a slow network link. Nothing is lost, but Rulefleet reacts late to changes in this spoke.",
+		Meaning: "The spoke's API server answers. If the message says that changes arrive late, objects in the spoke change faster than Rulefleet reads the changes" +
+			" (at most 10,000 changes or 32 MiB in 5 s), or one object is so large that a slow network link takes too long to transfer it. Nothing is lost, but Rulefleet reacts late to changes in this spoke.",
 		Remedy: "Nothing. If changes arrive late, look at the objects that the message names: find out what changes them so often, or which of them is so large.",
 	},
 	{
@@ -86,7 +86,7 @@ var ofSpokes = []Reason{
 			" the manager's memory, and this one uses the most. The message gives the value, the limit and, if" +
 			" there is one, the chart value that raises the limit. The rules in the spoke stay unchanged, and nothing is written to it. Rulefleet tries" +
 			" again after at most 20 s. On Evaluating, an answer of the Prometheus exceeds a limit. Then rules are still written, but" +
-			" it is unknown whether they are evaluated. On MetricsPresent, which is Unknown, this concerns an answer about metrics.",
+			" it is unknown whether they are evaluated. If MetricsPresent has this reason, it is Unknown, because an answer about metrics exceeds a limit.",
 		Remedy: "If the spoke really is that large, raise the chart value in the message and `resources.limits.memory` ([limits](limits.md))." +
 			" Otherwise find out what fills the cluster, or which server answers at the address in the kubeconfig." +
 			" On Evaluating and MetricsPresent, follow the message.",
@@ -300,8 +300,8 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonNotSelected, On: []string{found},
 		Message: "the ruleSelectors of the chosen Prometheus allow several values of label team (a, b); set the label in spec.ruleLabels, or" +
 			" name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke eu-1",
-		Meaning: "Rulefleet cannot find one value for each label that the selectors of the chosen Prometheus require. The message names the label for which" +
-			" several values, or no value, would match. Or a Prometheus has no `spec.ruleSelector`, so it selects no rule at all.",
+		Meaning: "For at least one label that the selectors of the chosen Prometheus require, several values match, or no value matches. The message" +
+			" names the label. Or a Prometheus has no `spec.ruleSelector`, so it selects no rule at all.",
 		Remedy: "Set `spec.ruleLabels`, or name the Prometheus to use in `spec.evaluatorRefs`:" +
 			" [labels](../how-to/choose-prometheus.md#labels-of-the-prometheusrule).",
 	},

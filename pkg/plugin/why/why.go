@@ -25,10 +25,12 @@ func New(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why [alertrule/|rulepack/]NAME --cluster SPOKE",
 		Short: "Explain the state of a rule in a spoke, and what fixes it",
-		Long: `Explain the state of a rule in a spoke: every step from the Secret that registers the spoke to the alert,
-whether it is ok, not ok or unknown, the evidence, and what fixes it. The command reads only the hub. If you have no
-permission to read the Secret or the SpokeCluster, its step is unknown, unless another object that you can read shows
-the state.
+		Long: `Explain the state of a rule in a spoke, step by step, beginning with the Secret that registers the spoke and ending
+with the alert. For each step, the command shows whether it is ok, not ok or unknown, and the evidence. It also shows
+what fixes the first step that is not ok or, with -o wide, each step.
+
+The command reads only the hub. If you have no permission to read the Secret or the SpokeCluster, its step is unknown,
+unless another object that you can read shows the state.
 
 The exit code is 5 if a step is not ok. In the output, CONTEXT stands for the context of the spoke in your
 kubeconfig.`,

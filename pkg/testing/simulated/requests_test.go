@@ -41,8 +41,8 @@ func requests() []request {
 	write := func(name, method, path, body string) request {
 		return request{name: name, method: method, path: path, accept: anyType, contentType: jsonType, body: body}
 	}
-	watch := "?allowWatchBookmarks=true&timeoutSeconds=10&watch=true&timeout=10s&resourceVersion="
-	live := read("events of Deployments", deployments+watch+"${page.version}", metadata)
+	watch := "?allowWatchBookmarks=true&timeoutSeconds=4&watch=true&timeout=4s&resourceVersion="
+	live := read("events of Deployments", deployments+strings.ReplaceAll(watch, "4", "10")+"${page.version}", metadata) // time for some writes
 	live.meanwhile = true
 	unknown := read("without a credential", "/version", anyType)
 	unknown.anonymous = true
