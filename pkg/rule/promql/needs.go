@@ -91,27 +91,8 @@ func ShouldYield(expr string) bool {
 }
 
 func shouldYield(node parser.Node) bool {
-	switch n := node.(type) {
-	case *parser.VectorSelector:
-		if needs(nil, n) == nil || n.OriginalOffset != 0 || n.OriginalOffsetExpr != nil || n.Timestamp != nil || n.StartOrEnd != 0 {
-			return false
-		}
-	case *parser.SubqueryExpr:
-		return false // it also reads the past
-	case *parser.BinaryExpr:
-		switch {
-		case n.Op == parser.LAND, n.Op == parser.LUNLESS, n.Op.IsComparisonOperator() && !n.ReturnBool:
-			return false
-		}
-	case *parser.AggregateExpr:
-		if n.Op == parser.LIMITK || n.Op == parser.LIMIT_RATIO {
-			return false
-		}
-	case *parser.Call:
-		switch n.Func.Name {
-		case "absent", "absent_over_time", "present_over_time", "info":
-			return false
-		}
+	if mayBeEmpty(node) {
+		return false
 	}
 	for child := range parser.ChildrenIter(node) {
 		if !shouldYield(child) {
@@ -119,6 +100,23 @@ func shouldYield(node parser.Node) bool {
 		}
 	}
 	return true
+}
+
+// mayBeEmpty reports whether a node may have no result by intention although its children have one.
+func mayBeEmpty(node parser.Node) bool {
+	switch n := node.(type) {
+	case *parser.VectorSelector:
+		return needs(nil, n) == nil || n.OriginalOffset != 0 || n.OriginalOffsetExpr != nil || n.Timestamp != nil || n.StartOrEnd != 0
+	case *parser.SubqueryExpr:
+		return true // it reads the past
+	case *parser.BinaryExpr:
+		return n.Op == parser.LAND || n.Op == parser.LUNLESS || n.Op.IsComparisonOperator() && !n.ReturnBool
+	case *parser.AggregateExpr:
+		return n.Op == parser.LIMITK || n.Op == parser.LIMIT_RATIO
+	case *parser.Call:
+		return slices.Contains([]string{"absent", "absent_over_time", "present_over_time", "info"}, n.Func.Name)
+	}
+	return false
 }
 
 // selectorText returns a selector with only its name and matchers.
