@@ -30,8 +30,9 @@ type audited struct {
 
 func startAudited(t *testing.T, more ...string) *audited {
 	t.Helper()
-	f := &audited{Fleet: start(t, fleet.Options{Spokes: append([]string{spokeA}, more...), Audit: true})}
-	for _, name := range append([]string{spokeA}, more...) {
+	names := append([]string{spokeA}, more...)
+	f := &audited{Fleet: start(t, fleet.Options{Spokes: names, Audit: true})}
+	for _, name := range names {
 		must(t, f.Register(t.Context(), name, nil))
 		f.spokes = append(f.spokes, f.Spoke(name))
 	}

@@ -104,14 +104,7 @@ func (b *fleetBench) add1(t *testing.T, what, unit string, value float64) {
 // start starts the manager.
 func (b *fleetBench) start(t *testing.T) {
 	t.Helper()
-	profiles, err := fleet.FreeAddress()
-	must(t, err)
-	b.profiles = "http://" + profiles + "/debug/pprof"
-	b.manager, err = b.StartManager(t.Context(), fleet.ManagerOptions{
-		Path: plainManager, Dir: b.dir, HubID: "bench", Env: []string{"GOMEMLIMIT=" + strconv.Itoa(b.memory)},
-		Args: []string{"--deletion-hold=0", "--pprof-bind-address=" + profiles},
-	})
-	must(t, err)
+	b.manager, b.profiles = startProfiled(t, b.Fleet, b.dir, "GOMEMLIMIT="+strconv.Itoa(b.memory))
 }
 
 // register registers spokes until there are n, and waits until the manager serves all of them.
@@ -203,26 +196,14 @@ func (b *fleetBench) steady(t *testing.T) {
 		}
 	})
 	defer b.server.Observe(nil)
-	created := map[string]time.Time{}
-	tick := time.NewTicker(sampleInterval)
-	defer tick.Stop()
-	for i := range int(b.span / sampleInterval) {
-		<-tick.C
-		name := fmt.Sprintf("sample-%d", i)
-		created[name] = time.Now()
-		b.server.Spoke(b.names[i%len(b.names)]).AddDeployment(benchNamespace, name)
-	}
-	into.until(t, len(created))
-	latency := make([]float64, 0, len(created))
-	for name, at := range created {
-		latency = append(latency, into.of(name).Sub(at).Seconds()*1000)
-	}
-	l := latenciesOf(latency)
+	samples := int(b.span / sampleInterval)
+	spoke := func(i int) *simulated.Spoke { return b.server.Spoke(b.names[i%len(b.names)]) }
+	l := latenciesOf(sampleArrivals(t, into, func(i int) bool { return i < samples }, func(i int, name string) { spoke(i).AddDeployment(benchNamespace, name) }))
 	what := fmt.Sprintf("%d spokes, Deployment to rule at 5/s", len(b.names))
 	b.add1(t, what+", p50", "ms", l.p50)
 	b.add1(t, what+", p99 (goal 300)", "ms", l.p99)
-	for i := range len(created) {
-		b.server.Spoke(b.names[i%len(b.names)]).DeleteDeployment(benchNamespace, fmt.Sprintf("sample-%d", i))
+	for i := range samples {
+		spoke(i).DeleteDeployment(benchNamespace, fmt.Sprintf("sample-%d", i))
 	}
 	b.hold(t, 0)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -18,24 +17,6 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
-
-// latencyFrozen is the latency in one spoke while the API server of another hangs.
-func (b *bench) latencyFrozen(t *testing.T) {
-	t.Helper()
-	const samples = 60
-	frozen := b.Spoke(b.near[len(b.near)-1])
-	managers, floors := both(t, b, func(t *testing.T, by worker) latencies {
-		t.Helper()
-		_, into, end := b.watched(t, by)
-		defer end()
-		b.fill(t, b.near[0], "warm", 20)
-		into.until(t, 20)
-		must(t, frozen.Pause())
-		defer func() { must(t, frozen.Resume()) }()
-		return latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < samples }))
-	})
-	b.addLatencies(t, "Deployment to rule at 5/s while another spoke hangs", managers, floors)
-}
 
 // returns is the time until all spokes have the rules that were written while none of them answered.
 func (b *bench) returns(t *testing.T, rules int) {
@@ -66,10 +47,7 @@ func (b *bench) returns(t *testing.T, rules int) {
 	for _, name := range b.near {
 		must(t, b.Spoke(name).Resume())
 	}
-	var took time.Duration
-	for _, a := range all {
-		took = max(took, a.until(t, rules).Sub(began))
-	}
+	took := untilAll(t, all, rules).Sub(began)
 	b.add(t, fmt.Sprintf("%d spokes are back until each has %d rules", len(b.near), rules), "s", []float64{took.Seconds()}, nil)
 }
 
@@ -84,13 +62,11 @@ func (b *bench) changed(t *testing.T) {
 	defer cancel()
 	seen := make(chan string, len(b.near)*(changes+1))
 	for _, name := range b.near {
-		c, err := client.NewWithWatch(b.Spoke(name).RESTConfig(), client.Options{Scheme: fleet.Scheme})
-		must(t, err)
-		follow(ctx, t, &b.watches, c, &monitoringv1.PrometheusRuleList{}, func(e watch.Event) {
-			if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type != watch.Deleted {
+		b.followRules(ctx, t, name, func(change watch.EventType, pr *monitoringv1.PrometheusRule) {
+			if change != watch.Deleted {
 				seen <- pr.Spec.Groups[0].Rules[0].Expr.String()
 			}
-		}, client.InNamespace(benchNamespace))
+		})
 	}
 	ar := alertRule("changes", benchNamespace, onEvery())
 	must(t, b.Hub.Client.Create(t.Context(), ar))
@@ -118,9 +94,7 @@ func (b *bench) changed(t *testing.T) {
 		everywhere(expr)
 		took = append(took, time.Since(began).Seconds()*1000)
 	}
-	l := latenciesOf(took)
-	b.add(t, fmt.Sprintf("a rule is changed until %d spokes have it, p50", len(b.near)), "ms", []float64{l.p50}, nil)
-	b.add(t, fmt.Sprintf("a rule is changed until %d spokes have it, p99", len(b.near)), "ms", []float64{l.p99}, nil)
+	b.addLatencies(t, fmt.Sprintf("a rule is changed until %d spokes have it", len(b.near)), []latencies{latenciesOf(took)}, nil)
 	must(t, b.Hub.Client.Delete(t.Context(), ar))
 }
 
@@ -191,31 +165,15 @@ func (b *bench) yardstick(t *testing.T, burst int) {
 			into.add(rs.OwnerReferences[0].Name)
 		}
 	}, client.InNamespace(benchNamespace))
-	small := func(i int, prefix string) client.Object {
-		d := deployment(benchNamespace, fmt.Sprintf("%s-%d", prefix, i))
+	small := func(name string) client.Object {
+		d := deployment(benchNamespace, name)
 		d.Spec.Replicas = new(int32) // no pods
 		return d
 	}
-	var took []float64
-	tick := time.NewTicker(sampleInterval)
-	defer tick.Stop()
-	for i := range samples {
-		<-tick.C
-		d, began := small(i, "sample"), time.Now()
-		must(t, k.Create(t.Context(), d))
-		within(t, benchPatience, "a ReplicaSet", func(context.Context) error {
-			if into.of(d.GetName()).IsZero() {
-				return errors.New("there is none")
-			}
-			return nil
-		})
-		took = append(took, into.of(d.GetName()).Sub(began).Seconds()*1000)
-	}
-	l := latenciesOf(took)
-	b.add(t, "Deployment to ReplicaSet at 5/s, p50", "ms", []float64{l.p50}, nil)
-	b.add(t, "Deployment to ReplicaSet at 5/s, p99", "ms", []float64{l.p99}, nil)
+	took := sampleArrivals(t, into, func(i int) bool { return i < samples }, func(_ int, name string) { must(t, k.Create(t.Context(), small(name))) })
+	b.addLatencies(t, "Deployment to ReplicaSet at 5/s", []latencies{latenciesOf(took)}, nil)
 	began := time.Now()
-	createMany(t, &fleet.Member{Client: k}, burst, 16, func(i int) client.Object { return small(i, "burst") })
+	createMany(t, &fleet.Member{Client: k}, burst, 16, func(i int) client.Object { return small(fmt.Sprintf("burst-%d", i)) })
 	last := into.until(t, samples+burst)
 	b.add(t, fmt.Sprintf("first of %d Deployments until the last ReplicaSet", burst), "s", []float64{last.Sub(began).Seconds()}, nil)
 }

@@ -80,14 +80,20 @@ type worker func(t *testing.T, b *bench) (m *fleet.Manager, stop func())
 
 func byManager(t *testing.T, b *bench) (m *fleet.Manager, stop func()) {
 	t.Helper()
-	profiles, err := fleet.FreeAddress()
+	m, b.profiles = startProfiled(t, b.Fleet, b.dir)
+	return m, func() { must(t, m.Stop()) }
+}
+
+// startProfiled starts a manager, and returns the address of its profiles.
+func startProfiled(t *testing.T, f *fleet.Fleet, dir string, env ...string) (m *fleet.Manager, profiles string) {
+	t.Helper()
+	address, err := fleet.FreeAddress()
 	must(t, err)
-	b.profiles = "http://" + profiles + "/debug/pprof"
-	m, err = b.StartManager(t.Context(), fleet.ManagerOptions{
-		Path: plainManager, Dir: b.dir, HubID: "bench", Args: []string{"--deletion-hold=0", "--pprof-bind-address=" + profiles},
+	m, err = f.StartManager(t.Context(), fleet.ManagerOptions{
+		Path: plainManager, Dir: dir, HubID: "bench", Env: env, Args: []string{"--deletion-hold=0", "--pprof-bind-address=" + address},
 	})
 	must(t, err)
-	return m, func() { must(t, m.Stop()) }
+	return m, "http://" + address + "/debug/pprof"
 }
 
 func byFloor(t *testing.T, b *bench) (m *fleet.Manager, stop func()) {
@@ -165,15 +171,25 @@ type arrivals struct {
 // watchArrivals opens a watch that ends with the context.
 func (b *bench) watchArrivals(ctx context.Context, t *testing.T, spoke string) *arrivals {
 	t.Helper()
-	c, err := client.NewWithWatch(b.Spoke(spoke).RESTConfig(), client.Options{Scheme: fleet.Scheme})
-	must(t, err)
 	a := &arrivals{at: map[string]time.Time{}}
-	follow(ctx, t, &b.watches, c, &monitoringv1.PrometheusRuleList{}, func(e watch.Event) {
-		if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok && e.Type == watch.Added {
+	b.followRules(ctx, t, spoke, func(change watch.EventType, pr *monitoringv1.PrometheusRule) {
+		if change == watch.Added {
 			a.add(cmp.Or(pr.Spec.Groups[0].Rules[0].Labels[rule.DeploymentLabel], pr.Annotations[v1alpha1.AlertRuleAnnotation]))
 		}
-	}, client.InNamespace(benchNamespace))
+	})
 	return a
+}
+
+// followRules calls a function for each event of a PrometheusRule in a spoke, until the context ends.
+func (b *bench) followRules(ctx context.Context, t *testing.T, spoke string, handle func(watch.EventType, *monitoringv1.PrometheusRule)) {
+	t.Helper()
+	c, err := client.NewWithWatch(b.Spoke(spoke).RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	must(t, err)
+	follow(ctx, t, &b.watches, c, &monitoringv1.PrometheusRuleList{}, func(e watch.Event) {
+		if pr, ok := e.Object.(*monitoringv1.PrometheusRule); ok {
+			handle(e.Type, pr)
+		}
+	}, client.InNamespace(benchNamespace))
 }
 
 // watched starts who does the work, waits until the spokes are engaged, and opens a watch of the first.
@@ -213,6 +229,17 @@ func (a *arrivals) until(t *testing.T, n int) time.Time {
 	return last
 }
 
+// untilAll waits for a number of arrivals in each of several spokes, and returns the time of the last.
+func untilAll(t *testing.T, all []*arrivals, n int) (last time.Time) {
+	t.Helper()
+	for _, a := range all {
+		if at := a.until(t, n); at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
 // of returns when the rule of a Deployment arrived, or the zero time.
 func (a *arrivals) of(name string) time.Time {
 	a.mu.Lock()
@@ -224,6 +251,14 @@ func (a *arrivals) of(name string) time.Time {
 // rules in milliseconds.
 func (b *bench) sample(t *testing.T, spoke string, into *arrivals, more func(i int) bool) []float64 {
 	t.Helper()
+	return sampleArrivals(t, into, more, func(_ int, name string) {
+		must(t, b.Spoke(spoke).Client.Create(t.Context(), deployment(benchNamespace, name)))
+	})
+}
+
+// sampleArrivals is bench.sample with another way to create a Deployment: the one of a number, by its name.
+func sampleArrivals(t *testing.T, into *arrivals, more func(i int) bool, create func(i int, name string)) []float64 {
+	t.Helper()
 	created := map[string]time.Time{}
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
@@ -231,7 +266,7 @@ func (b *bench) sample(t *testing.T, spoke string, into *arrivals, more func(i i
 		<-tick.C
 		name := fmt.Sprintf("sample-%d", i)
 		created[name] = time.Now()
-		must(t, b.Spoke(spoke).Client.Create(t.Context(), deployment(benchNamespace, name)))
+		create(i, name)
 	}
 	out := make([]float64, 0, len(created))
 	for name, at := range created {
@@ -254,6 +289,7 @@ func latenciesOf(of []float64) latencies {
 	return latencies{p50: sorted[len(sorted)/2], p99: sorted[min(len(sorted)-1, len(sorted)*99/100)]}
 }
 
+// addLatencies adds the medians of the percentiles of some rounds.
 func (b *bench) addLatencies(t *testing.T, what string, managers, floors []latencies) {
 	t.Helper()
 	p50 := func(of []latencies) (out []float64) {
@@ -293,9 +329,11 @@ func TestBench(t *testing.T) {
 	b := startBench(t, "near-0", "near-1", "near-2", "near-3")
 	t.Cleanup(func() { b.write(t, "bench.json") })
 	b.learn(t)
-	t.Run("latency", func(t *testing.T) { b.latency(t) })
+	t.Run("latency", func(t *testing.T) { b.latency(t, "Deployment to rule at 5/s", nil) })
 	t.Run("latency-cold", func(t *testing.T) { b.latencyCold(t) })
-	t.Run("latency-frozen", func(t *testing.T) { b.latencyFrozen(t) })
+	t.Run("latency-frozen", func(t *testing.T) {
+		b.latency(t, "Deployment to rule at 5/s while another spoke hangs", b.Spoke(b.near[len(b.near)-1]))
+	})
 	t.Run("cold-1x2000", func(t *testing.T) { b.cold(t, 2000, 1) })
 	t.Run("cold-4x500", func(t *testing.T) { b.cold(t, 500, 4) })
 	t.Run("burst", func(t *testing.T) { b.burst(t, 1000) })
@@ -309,8 +347,9 @@ func TestBench(t *testing.T) {
 	t.Run("far", func(t *testing.T) { b.farSpoke(t) })
 }
 
-// latency is that of 5 new Deployments a second, with nothing else to do.
-func (b *bench) latency(t *testing.T) {
+// latency is that of 5 new Deployments a second in the first spoke, with nothing else to do. If hangs is not nil, the API
+// server of that spoke hangs.
+func (b *bench) latency(t *testing.T, what string, hangs *fleet.Member) {
 	t.Helper()
 	const samples = 60
 	managers, floors := both(t, b, func(t *testing.T, by worker) latencies {
@@ -319,9 +358,13 @@ func (b *bench) latency(t *testing.T) {
 		defer end()
 		b.fill(t, b.near[0], "warm", 20)
 		into.until(t, 20)
+		if hangs != nil {
+			must(t, hangs.Pause())
+			defer func() { must(t, hangs.Resume()) }()
+		}
 		return latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < samples }))
 	})
-	b.addLatencies(t, "Deployment to rule at 5/s", managers, floors)
+	b.addLatencies(t, what, managers, floors)
 }
 
 // latencyCold is that in one spoke while another one gets its first 2,000 rules.
@@ -358,11 +401,7 @@ func (b *bench) cold(t *testing.T, rules, spokes int) {
 		began := time.Now()
 		_, stop := by(t, b)
 		defer stop()
-		var took time.Duration
-		for _, a := range all {
-			took = max(took, a.until(t, rules).Sub(began))
-		}
-		return took.Seconds()
+		return untilAll(t, all, rules).Sub(began).Seconds()
 	})
 	b.add(t, fmt.Sprintf("start until %d × %d rules", spokes, rules), "s", managers, floors)
 }
@@ -464,7 +503,7 @@ func (b *bench) memory(t *testing.T, small, large int) {
 		b.quiet(t)
 		b.idle(t, m, settled)
 		rss[i] = float64(memoryOf(t, m.Pid(), "VmRSS"))
-		heap[i] = b.liveHeap(t, filepath.Join("..", "bin", fmt.Sprintf("heap-%d.pprof", n)))
+		heap[i] = liveHeap(t, b.profiles, filepath.Join("..", "bin", fmt.Sprintf("heap-%d.pprof", n)))
 		b.add(t, fmt.Sprintf("RSS with %d rules", n), "MiB", []float64{rss[i] / (1 << 20)}, nil)
 	}
 	each := float64(large-small) * 1024
@@ -562,13 +601,8 @@ func (b *bench) quiet(t *testing.T) time.Time {
 	return since
 }
 
-// liveHeap has garbage collected, stores the profile of what is left, and returns its bytes.
-func (b *bench) liveHeap(t *testing.T, file string) float64 {
-	t.Helper()
-	return liveHeap(t, b.profiles, file)
-}
-
-// liveHeap is bench.liveHeap, by the address of the profiles.
+// liveHeap has garbage collected, stores the profile of what is left, and returns its bytes. profiles is the address of the
+// manager's profiles.
 func liveHeap(t *testing.T, profiles, file string) float64 {
 	t.Helper()
 	profile, err := fetch(t.Context(), http.DefaultClient, profiles+"/heap?gc=1")
@@ -612,7 +646,7 @@ func TestBenchQuick(t *testing.T) {
 	b.quiet(t)
 	most("watches on the hub", float64(b.opened(t, 0)), 9)
 	most("watches in a spoke", float64(b.opened(t, 1)), 3)
-	before := b.liveHeap(t, filepath.Join("..", "bin", "heap-quick-before.pprof"))
+	before := liveHeap(t, b.profiles, filepath.Join("..", "bin", "heap-quick-before.pprof"))
 
 	b.resetAudits(t)
 	b.fill(t, b.near[0], "more", rules)
@@ -629,7 +663,7 @@ func TestBenchQuick(t *testing.T) {
 	if len(all) > 0 {
 		t.Errorf("other requests: %v", all)
 	}
-	after := b.liveHeap(t, filepath.Join("..", "bin", "heap-quick-after.pprof"))
+	after := liveHeap(t, b.profiles, filepath.Join("..", "bin", "heap-quick-after.pprof"))
 	most("bytes of live heap per Deployment and rule", (after-before)/rules, quickHeap)
 	stop()
 

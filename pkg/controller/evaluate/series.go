@@ -355,9 +355,9 @@ func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 	own := recorded(contents)
 	for i := range contents {
 		expr := render.Readable(n.key.Namespace, contents[i].Rule.Expr.String())
-		needs := promql.Needs(expr)
-		if len(n.recordings) < maxPackNeeds && len(needs) <= maxRecordingNeeds {
-			if result := resultOf(&contents[i], expr, n.key.Namespace, render); result != "" {
+		needs, shouldYield := promql.NeedsOfResult(expr)
+		if shouldYield && len(n.recordings) < maxPackNeeds && len(needs) <= maxRecordingNeeds {
+			if result := resultOf(&contents[i], n.key.Namespace, render); result != "" {
 				n.recordings = append(n.recordings, recording{result: result, needs: slices.Clone(needs)})
 				n.metrics[result] = contents[i].Rule.Record
 			}
@@ -376,14 +376,13 @@ func needsOf(o *monitoringv1.PrometheusRule, render delivery.Options) *needs {
 }
 
 // resultOf returns the selector of the series of a recording rule, or "" if their absence says nothing.
-func resultOf(c *evaluation.Content, expr, namespace string, render delivery.Options) string {
+func resultOf(c *evaluation.Content, namespace string, render delivery.Options) string {
 	name := c.Rule.Record
-	if !model.LegacyValidation.IsValidMetricName(name) || len(name) > maxMissingBytes || strings.HasPrefix(name, kubeStateMetrics) ||
-		c.Age() > maxLookback || !promql.ShouldYield(expr) {
+	if !model.LegacyValidation.IsValidMetricName(name) || len(name) > maxMissingBytes || strings.HasPrefix(name, kubeStateMetrics) || c.Age() > maxLookback {
 		return ""
 	}
-	for _, need := range promql.Needs(render.Readable(namespace, name)) {
-		return need[0]
+	if needs := promql.Needs(render.Readable(namespace, name)); len(needs) == 1 {
+		return needs[0][0]
 	}
 	return ""
 }

@@ -18,13 +18,22 @@ const maxNeeds = 64
 // functions, the right side of unless, the labels that info looks up), and so are Prometheus' own ALERTS
 // and ALERTS_FOR_STATE. There are none for an expression that does not parse.
 func Needs(expr string) [][]string {
+	out, _ := NeedsOfResult(expr)
+	return out
+}
+
+// NeedsOfResult returns the Needs, and whether an expression should have a result while the series in them exist. It should
+// not if it may be empty by intention: if it filters (comparisons, and, unless, limitk), depends on absence or on series
+// that are not in Needs (absent, ALERTS, info), reads the past (offset, @, subqueries), or does not parse. Labels are not
+// considered: if the two sides of an operation do not match, there is no result.
+func NeedsOfResult(expr string) (out [][]string, shouldYield bool) {
 	parsed, f := Parse(expr, Any)
 	if f != nil {
-		return nil
+		return nil, false
 	}
-	out := needs(nil, parsed)
+	out = needs(nil, parsed)
 	slices.SortFunc(out, slices.Compare)
-	return slices.CompactFunc(out, slices.Equal)
+	return slices.CompactFunc(out, slices.Equal), yields(parsed)
 }
 
 // either returns the needs if one of two sides is enough. It returns none if the result would be too
@@ -81,21 +90,13 @@ func needs(out [][]string, node parser.Node) [][]string {
 	return out
 }
 
-// ShouldYield reports whether an expression should have a result while the series in Needs exist. It is false for
-// expressions that may be empty by intention: those that filter (comparisons, and, unless, limitk), that depend on absence
-// or on series that are not in Needs (absent, ALERTS, info), that read the past (offset, @, subqueries), and those that do
-// not parse. It does not look at labels: if the two sides of an operation do not match, there is no result.
-func ShouldYield(expr string) bool {
-	parsed, f := Parse(expr, Any)
-	return f == nil && shouldYield(parsed)
-}
-
-func shouldYield(node parser.Node) bool {
+// yields reports whether no part of an expression may be empty by intention.
+func yields(node parser.Node) bool {
 	if mayBeEmpty(node) {
 		return false
 	}
 	for child := range parser.ChildrenIter(node) {
-		if !shouldYield(child) {
+		if !yields(child) {
 			return false
 		}
 	}

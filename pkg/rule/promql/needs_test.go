@@ -57,7 +57,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-func TestShouldYield(t *testing.T) {
+func TestNeedsOfResult(t *testing.T) {
 	t.Parallel()
 	for expr, want := range map[string]bool{
 		"1": true,
@@ -84,7 +84,7 @@ func TestShouldYield(t *testing.T) {
 		`info(a, {x=~".+"})`:                false,
 		"sum(":                              false,
 	} {
-		if got := ShouldYield(expr); got != want {
+		if _, got := NeedsOfResult(expr); got != want {
 			t.Errorf("%s: %v", expr, got)
 		}
 	}

@@ -55,11 +55,11 @@ func (c *Cluster) askEtcd(ctx context.Context, method, body string, out any) err
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd/v3/"+method, strings.NewReader(body))
 	if err != nil {
-		return err //nolint:wrapcheck // the callers do
+		return fmt.Errorf("calling etcd: %w", err)
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return err //nolint:wrapcheck // the callers do
+		return fmt.Errorf("calling etcd: %w", err)
 	}
 	text, err := io.ReadAll(resp.Body)
 	err = errors.Join(err, resp.Body.Close())
