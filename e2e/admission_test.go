@@ -99,7 +99,7 @@ func mistakes() map[string]client.Object {
 			t.Spec.Labels = map[string]v1alpha1.LabelText{"team": "$(nope)"}
 		}),
 		"template-workloads": template(func(t *v1alpha1.AlertRuleTemplate) {
-			t.Spec.Workloads = &metav1.LabelSelector{MatchLabels: map[string]string{"a b": "c"}}
+			t.Spec.Workloads = &v1alpha1.WorkloadSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a b": "c"}}}
 		}),
 	}
 }

@@ -52,7 +52,7 @@ func TestBackup(t *testing.T) {
 		must(t, b.spoke.Client.Create(t.Context(), deployment("shop", name)))
 	}
 	tpl := template("by-label", "shop")
-	tpl.Spec.Clusters = new(onLabeled("tier", "gold"))
+	tpl.Spec.Placement = new(onLabeled("tier", "gold"))
 	must(t, b.Hub.Client.Create(t.Context(), tpl))
 	must(t, b.Hub.Client.Create(t.Context(), alertRule("rule", "shop", onLabeled("tier", "gold"))))
 	pack := samplePack(t, "pack", "shop", 5)

@@ -214,7 +214,7 @@ func subjectOf(o map[string]any) string {
 	for _, group := range groups {
 		rules, _, _ := unstructured.NestedSlice(group.(map[string]any), "rules") //nolint:forcetypeassert // a panic shows it
 		for _, r := range rules {
-			name, _, _ := unstructured.NestedString(r.(map[string]any), "labels", rule.DeploymentLabel) //nolint:forcetypeassert // as above
+			name, _, _ := unstructured.NestedString(r.(map[string]any), "labels", rule.WorkloadLabel(v1alpha1.DeploymentKind)) //nolint:forcetypeassert // as above
 			return name
 		}
 	}

@@ -146,7 +146,7 @@ func (f *floor) onDeployment(ctx context.Context, in string, o client.Object) {
 	}
 	ar.Spec.Placement.Names = []v1alpha1.ClusterName{v1alpha1.ClusterName(in)}
 	ar.Spec.WorkloadRef.Cluster, ar.Spec.WorkloadRef.Name = v1alpha1.ClusterName(in), o.GetName()
-	ar.Spec.Labels[rule.DeploymentLabel] = v1alpha1.LabelText(o.GetName())
+	ar.Spec.Labels[rule.WorkloadLabel(v1alpha1.DeploymentKind)] = v1alpha1.LabelText(o.GetName())
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(ar)
 	must(f.t, err)
 	delete(fields, "status")
@@ -172,7 +172,7 @@ func (f *floor) onAlertRule(ctx context.Context, o client.Object) {
 		Spec:       is.Spec,
 	}
 	pr.Spec.Groups[0].Name = key
-	pr.Spec.Groups[0].Rules[0].Labels[rule.DeploymentLabel] = string(ar.Spec.Labels[rule.DeploymentLabel])
+	pr.Spec.Groups[0].Rules[0].Labels[rule.WorkloadLabel(v1alpha1.DeploymentKind)] = string(ar.Spec.Labels[rule.WorkloadLabel(v1alpha1.DeploymentKind)])
 	f.write(ctx, m, func() error { return m.client.Create(ctx, pr) })
 }
 

@@ -174,7 +174,7 @@ func (b *bench) watchArrivals(ctx context.Context, t *testing.T, spoke string) *
 	a := &arrivals{at: map[string]time.Time{}}
 	b.followRules(ctx, t, spoke, func(change watch.EventType, pr *monitoringv1.PrometheusRule) {
 		if change == watch.Added {
-			a.add(cmp.Or(pr.Spec.Groups[0].Rules[0].Labels[rule.DeploymentLabel], pr.Annotations[v1alpha1.AlertRuleAnnotation]))
+			a.add(cmp.Or(pr.Spec.Groups[0].Rules[0].Labels[rule.WorkloadLabel(v1alpha1.DeploymentKind)], pr.Annotations[v1alpha1.AlertRuleAnnotation]))
 		}
 	})
 	return a

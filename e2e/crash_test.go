@@ -131,7 +131,7 @@ func (f *crashing) missedEvents(t *testing.T) {
 		create(t, m, d)
 	}
 	tpl := template("labeled", ns)
-	tpl.Spec.Workloads = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "relabeled"}}
+	tpl.Spec.Workloads = &v1alpha1.WorkloadSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "relabeled"}}}
 	create(t, f.Hub, tpl)
 	rules := map[string]*v1alpha1.AlertRule{}
 	for name, placement := range map[string]v1alpha1.ClusterSelection{

@@ -272,7 +272,7 @@ func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))
-	name := rule.GeneratedName(tpl.Name, spokeA, ns, "web")
+	name := rule.GeneratedName(tpl.Name, spokeA, v1alpha1.DeploymentKind, ns, "web")
 	squatter := &v1alpha1.AlertRule{
 		ObjectMeta: metav1.ObjectMeta{Namespace: fleet.GeneratedNamespace, Name: name},
 		Spec: v1alpha1.AlertRuleSpec{

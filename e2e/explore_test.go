@@ -415,7 +415,7 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 	want := map[string]*v1alpha1.AlertRule{}
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
-		w := templating.Workload{Cluster: state.Cluster, Namespace: d.Namespace, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
+		w := templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: state.Cluster, Namespace: d.Namespace, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
 		for j := range namespaces.Items {
 			if namespaces.Items[j].Name == d.Namespace {
 				w.NamespaceLabels = namespaces.Items[j].Labels

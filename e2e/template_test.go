@@ -119,7 +119,7 @@ func TestTemplateSelects(t *testing.T) {
 		return out
 	}
 	tpl := template(name)
-	tpl.Spec.Namespaces, tpl.Spec.Workloads = nil, on
+	tpl.Spec.Namespaces, tpl.Spec.Workloads = nil, &v1alpha1.WorkloadSelection{Selector: on}
 	create(t, shared().Hub, tpl)
 
 	for _, c := range []struct {
@@ -192,7 +192,7 @@ func TestTemplateFollowsLabels(t *testing.T) {
 	labeled("two")
 	tpl := template(name)
 	tpl.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{name: "ns"}}}
-	tpl.Spec.Workloads = &metav1.LabelSelector{MatchLabels: map[string]string{name: "on"}}
+	tpl.Spec.Workloads = &v1alpha1.WorkloadSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{name: "on"}}}
 	create(t, shared().Hub, tpl)
 	both := []string{path(spokeA, name, "one"), path(spokeA, name, "two")}
 	expectMade(t, name, both...)

@@ -87,7 +87,7 @@ func (l *losing) fill(t *testing.T) {
 	expectCondition(t, l.Fleet, membership(healthyName), v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	l.setLabel(t, "gold")
 	l.template = template("by-label", "shop")
-	l.template.Spec.Clusters = new(onLabeled("tier", "gold"))
+	l.template.Spec.Placement = new(onLabeled("tier", "gold"))
 	must(t, l.Hub.Client.Create(t.Context(), l.template))
 	// The built-in template would generate its own rules.
 	update(t, l.Hub, &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: builtIn}}, func(tpl *v1alpha1.AlertRuleTemplate) {

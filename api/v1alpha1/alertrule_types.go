@@ -57,7 +57,7 @@ type AlertRuleList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="the severity is set twice; set either severity or labels.severity",fieldPath=".severity"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || (has(self.workloadRef) && self.workloadRef == oldSelf.workloadRef)",message="workloadRef is immutable; delete the AlertRule and create another one",fieldPath=".workloadRef"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || self.placement == oldSelf.placement",message="placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload; delete the AlertRule and create another one or, if a template generated it, change spec.clusters of the template",fieldPath=".placement"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workloadRef) || self.placement == oldSelf.placement",message="placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload; delete the AlertRule and create another one or, if a template generated it, change spec.placement of the template",fieldPath=".placement"
 type AlertRuleSpec struct {
 	AlertSpec `json:",inline"`
 
@@ -160,8 +160,7 @@ type WorkloadReference struct {
 
 	// kind is the kind of the workload.
 	// +required
-	// +kubebuilder:validation:Enum=Deployment
-	Kind string `json:"kind,omitempty"`
+	Kind WorkloadKind `json:"kind,omitempty"`
 
 	// namespace is the namespace of the workload.
 	// +required

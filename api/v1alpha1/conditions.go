@@ -41,6 +41,10 @@ const (
 	// expires. It does not affect ConditionReady. When the spoke
 	// rejects the credential, ConditionConnected and ConditionReady are False as well.
 	ConditionCredentialValid = "CredentialValid"
+	// ConditionWorkloadsReadable is False when the account in the spoke can't read the workloads of a kind that
+	// an enabled template names. It is absent otherwise. It does not affect ConditionReady: the AlertRules of
+	// other kinds are generated as usual.
+	ConditionWorkloadsReadable = "WorkloadsReadable"
 )
 
 // Reasons of the conditions Accepted, Ready and Stalled of an AlertRule or a RulePack.

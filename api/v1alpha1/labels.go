@@ -31,7 +31,7 @@ const (
 	// is the only field manager that has written the kubeconfig.
 	RenewTokenAnnotation = Group + "/renew-token"
 
-	// AdjustmentPrefix is the prefix of the annotations with which a Deployment in a spoke adjusts its
+	// AdjustmentPrefix is the prefix of the annotations with which a workload in a spoke adjusts its
 	// AlertRules. It is followed by one of the values of Adjustment, as in rulefleet.io/for.
 	AdjustmentPrefix = Group + "/"
 )
@@ -75,7 +75,7 @@ const (
 	// that the template never set.
 	AppliedFieldsAnnotation = Group + "/applied-fields"
 	// IgnoredAnnotation is the annotation of a generated AlertRule with a list of the annotations of the
-	// Deployment that were ignored, and the causes.
+	// workload that were ignored, and the causes.
 	IgnoredAnnotation = Group + "/ignored-annotations"
 
 	// BuiltInAnnotation is the annotation of a built-in AlertRuleTemplate with a digest of the spec that the

@@ -82,7 +82,7 @@ type SpokeClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k != 'app.kubernetes.io/managed-by' && !k.startsWith('rulefleet.io/'))",message="app.kubernetes.io/managed-by and labels of rulefleet.io are reserved for Rulefleet; remove them"
 	RuleLabels map[string]RuleLabelValue `json:"ruleLabels,omitempty"`
 
-	// maxRules is the maximum number of AlertRules that templates generate for Deployments of the spoke, so
+	// maxRules is the maximum number of AlertRules that templates generate for workloads of the spoke, so
 	// that one spoke can't overload the hub. At the limit, existing AlertRules stay, and no more are
 	// generated.
 	// +optional
@@ -185,8 +185,9 @@ type SpokeClusterStatus struct {
 	// PrometheusRuleServed (the spoke serves PrometheusRules, and they can be read), EvaluatorsFound (a
 	// Prometheus or ThanosRuler is chosen to evaluate the rules), Evaluating (each chosen one answers),
 	// MetricsPresent (they have the metrics of kube-state-metrics, if rules need them), CredentialValid (the
-	// credential in the kubeconfig has not expired) and Ready (Connected and PrometheusRuleServed are True, and
-	// nothing prevents Rulefleet from writing the rules).
+	// credential in the kubeconfig has not expired), WorkloadsReadable (only if workloads of a kind that a
+	// template names can't be read) and Ready (Connected and PrometheusRuleServed are True, and nothing prevents
+	// Rulefleet from writing the rules).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -215,6 +216,20 @@ type SpokeClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Deployments *int32 `json:"deployments,omitempty"`
+
+	// workloads counts the workloads of the spoke by kind, except those in system namespaces (kube-system,
+	// kube-public, kube-node-lease). It is updated about once a minute.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +kubebuilder:validation:MaxItems=4
+	Workloads []WorkloadCount `json:"workloads,omitempty"`
+
+	// uncovered lists workloads of the spoke without an alert, sorted by namespace, kind and name, up to 50.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Uncovered []UncoveredWorkload `json:"uncovered,omitempty"`
 
 	// rules is the number of PrometheusRules of this hub in the spoke. It is updated about once a
 	// minute.
@@ -247,6 +262,49 @@ type SpokeClusterStatus struct {
 	// Connected changes, so it is not a heartbeat.
 	// +optional
 	LastContactTime metav1.Time `json:"lastContactTime,omitzero"`
+}
+
+// WorkloadCount counts the workloads of one kind in a spoke.
+type WorkloadCount struct {
+	// kind is the kind of the workloads.
+	// +required
+	Kind WorkloadKind `json:"kind,omitempty"`
+
+	// total is the number of workloads.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Total int32 `json:"total"`
+
+	// covered is the number of workloads with an alert: an enabled AlertRule that names the workload in
+	// workloadRef is Evaluating in the spoke.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Covered int32 `json:"covered"`
+}
+
+// UncoveredWorkload is a workload without an alert.
+type UncoveredWorkload struct {
+	// kind is the kind of the workload.
+	// +required
+	Kind WorkloadKind `json:"kind,omitempty"`
+
+	// namespace is the namespace of the workload.
+	// +required
+	Namespace NamespaceName `json:"namespace,omitempty"`
+
+	// name is the name of the workload.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// reason is the cause: NoTemplate (no template selects the workload), Disabled (its annotations, or an edit
+	// of its AlertRule, disable the alert), Refused (spec.maxRules is reached), Failed (no AlertRule can be
+	// generated), or NotEvaluating (it has an AlertRule that is not Evaluating).
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
 }
 
 // SpokeCredential shows how long the credential of a spoke is valid, according to the credential itself.

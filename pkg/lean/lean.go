@@ -59,10 +59,10 @@ func Keys[T ~string](m map[string]T) map[string]T {
 	return shared(m, func(string) bool { return false })
 }
 
-// Labels returns a map whose keys and values share their bytes with equal ones, except the value of one key, which is
-// different in every object.
-func Labels[T ~string](m map[string]T, except string) map[string]T {
-	return shared(m, func(key string) bool { return key != except })
+// Labels returns a map whose keys and values share their bytes with equal ones, except the values of keys that differ
+// in every object.
+func Labels[T ~string](m map[string]T, differ func(key string) bool) map[string]T {
+	return shared(m, func(key string) bool { return !differ(key) })
 }
 
 func shared[T ~string](m map[string]T, values func(key string) bool) map[string]T {
@@ -183,7 +183,7 @@ func alert(a *v1alpha1.AlertSpec) {
 	Text(&a.Severity)
 	Text(&a.KeepFiringFor)
 	Text(&a.Interval)
-	a.Labels = Labels(a.Labels, rule.DeploymentLabel)
+	a.Labels = Labels(a.Labels, rule.NamesWorkload)
 	a.Annotations = Keys(a.Annotations)
 }
 
@@ -191,7 +191,7 @@ func alert(a *v1alpha1.AlertSpec) {
 func PrometheusRule(p *monitoringv1.PrometheusRule) {
 	kind(&p.TypeMeta)
 	Text(&p.Namespace)
-	p.Labels = Labels(p.Labels, v1alpha1.AlertRuleHashLabel)
+	p.Labels = Labels(p.Labels, func(key string) bool { return key == v1alpha1.AlertRuleHashLabel })
 	p.Annotations = Keys(p.Annotations)
 	for i := range p.Spec.Groups {
 		g := &p.Spec.Groups[i]
@@ -201,7 +201,7 @@ func PrometheusRule(p *monitoringv1.PrometheusRule) {
 			Text(&r.Alert)
 			Text(r.For)
 			Text(r.KeepFiringFor)
-			r.Labels = Labels(r.Labels, rule.DeploymentLabel)
+			r.Labels = Labels(r.Labels, rule.NamesWorkload)
 			r.Annotations = Keys(r.Annotations)
 		}
 	}

@@ -32,9 +32,14 @@ func ObjectName(hubID string, key Key) string {
 }
 
 // GeneratedName returns the name of the AlertRule that a template generates for a workload:
-// "<template>-<cluster>-<namespace>-<workload>-<digest>".
-func GeneratedName(template, cluster, namespace, workload string) string {
-	return readableName(digestOf(template, cluster, namespace, workload), template, cluster, namespace, workload)
+// "<template>-<cluster>-<namespace>-<workload>-<digest>". The digest contains the kind, unless it is Deployment, which
+// was once the only one.
+func GeneratedName(template, cluster string, kind v1alpha1.WorkloadKind, namespace, workload string) string {
+	digested := []string{template, cluster, namespace, workload}
+	if kind != v1alpha1.DeploymentKind {
+		digested = append(digested, string(kind))
+	}
+	return readableName(digestOf(digested...), template, cluster, namespace, workload)
 }
 
 // Hash returns a short digest of parts. That of the namespace and the name of an AlertRule is the value of

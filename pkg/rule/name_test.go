@@ -22,8 +22,8 @@ func TestNamesArePinned(t *testing.T) {
 		"shop-web-down-cze5jlzcfk":                                 rule.ObjectName("hub-2", rule.AlertRuleKey("shop", "web-down")),
 		"shop-web.v2-mgp4d3ihpz":                                   rule.ObjectName("hub-1", rule.AlertRuleKey("shop", "web.v2")),
 		"shop-" + long[:131] + "-krivnmss35":                       rule.ObjectName("hub-1", rule.AlertRuleKey("shop", long)),
-		"deployment-down-eu-1-shop-web-mdnaas4mjg":                 rule.GeneratedName("deployment-down", "eu-1", "shop", "web"),
-		"down-" + long[:62] + "-shop-" + long[:62] + "-fsxidxu6bn": rule.GeneratedName("down", long, "shop", long),
+		"deployment-down-eu-1-shop-web-mdnaas4mjg":                 rule.GeneratedName("deployment-down", "eu-1", v1alpha1.DeploymentKind, "shop", "web"),
+		"down-" + long[:62] + "-shop-" + long[:62] + "-fsxidxu6bn": rule.GeneratedName("down", long, v1alpha1.DeploymentKind, "shop", long),
 		"ij2xor3isemhgtpqhxa2gad2wg":                               rule.Hash("shop", "web-down"),
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -58,13 +58,13 @@ func TestNamesTellApart(t *testing.T) {
 	}
 	for _, p := range pairs {
 		check(strings.Join([]string{"h1", p[0], p[1]}, "\x00"), rule.ObjectName("h1", rule.AlertRuleKey(p[0], p[1])))
-		check(strings.Join([]string{"t", p[1], p[0], "w"}, "\x00"), rule.GeneratedName("t", p[1], p[0], "w"))
+		check(strings.Join([]string{"t", p[1], p[0], "w"}, "\x00"), rule.GeneratedName("t", p[1], v1alpha1.DeploymentKind, p[0], "w"))
 		if hash := rule.Hash(p[0], p[1]); len(validation.IsValidLabelValue(hash)) > 0 {
 			t.Errorf("hash %q of %v is no label's value", hash, p)
 		}
 	}
 	// One long name does not push the others out.
-	if got := rule.GeneratedName("t", long, "shop", "web"); !strings.Contains(got, "-shop-web-") {
+	if got := rule.GeneratedName("t", long, v1alpha1.DeploymentKind, "shop", "web"); !strings.Contains(got, "-shop-web-") {
 		t.Errorf("a long cluster's name pushes the workload out: %s", got)
 	}
 }
@@ -97,7 +97,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("h", strings.Repeat("n", 63), strings.Repeat("a.", 126), strings.Repeat("c-", 126))
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
 		checkName(t, b+"/"+c, rule.ObjectName(a, rule.AlertRuleKey(b, c)))
-		checkName(t, a, rule.GeneratedName(a, b, c, d))
+		checkName(t, a, rule.GeneratedName(a, b, v1alpha1.DeploymentKind, c, d))
 		if errs := validation.IsValidLabelValue(rule.Hash(b, c)); len(errs) > 0 {
 			t.Error(errs)
 		}

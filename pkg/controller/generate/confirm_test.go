@@ -17,7 +17,6 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/live"
-	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
@@ -103,7 +102,7 @@ func TestConfirmed(t *testing.T) {
 			})}
 			var w *templating.Workload
 			if tc.there {
-				w = &templating.Workload{}
+				w = &templating.Workload{Kind: v1alpha1.DeploymentKind}
 			}
 			got, retry, err := p.confirmed(t.Context(), s, client.ObjectKey{Namespace: "shop", Name: "web"}, w, []doomed{{rule: made()}})
 			if (len(got) == 1) != tc.goes || retry != tc.retry || (err != nil) != tc.fails {
@@ -166,7 +165,7 @@ func TestEmptyList(t *testing.T) {
 			}}
 			fails, held := 0, 0
 			for n := range 60 {
-				req := queue.Request{Kind: rule.DeploymentKind, ClusterName: "spoke"}
+				req := queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: "spoke"}
 				req.Namespace, req.Name = "shop", fmt.Sprintf("web-%d", n)
 				result, err := p.Reconcile(t.Context(), req)
 				switch {

@@ -264,7 +264,7 @@ func TestContest(t *testing.T) {
 					c.seen()
 					c.applies, c.patches = 0, 0
 					ar := made()
-					_, again, _, err := c.Reconciler.apply(c.Context(), &templating.Workload{Cluster: rule.Cluster{Name: "spoke"}}, map[string]*v1alpha1.AlertRule{ar.Name: ar})
+					_, again, _, err := c.Reconciler.apply(c.Context(), &templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "spoke"}}, map[string]*v1alpha1.AlertRule{ar.Name: ar})
 					if err != nil {
 						c.Fatal(err)
 					}
@@ -348,7 +348,7 @@ func TestContest(t *testing.T) {
 			}
 		},
 		"made again": func(c *contested) {
-			req := queue.Request{Kind: rule.DeploymentKind, ClusterName: "spoke"}
+			req := queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: "spoke"}
 			req.Namespace, req.Name = "shop", "web"
 			prune := func(deletes int, want time.Duration) {
 				c.Helper()
@@ -399,7 +399,7 @@ func TestNoContestWithFinalizers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wait, err := c.prune(t.Context(), queue.Request{Kind: rule.DeploymentKind, ClusterName: "spoke"}, unfounded)
+		wait, err := c.prune(t.Context(), queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: "spoke"}, unfounded)
 		if err != nil || wait != 0 || c.deletes != max(1-i, 0) {
 			t.Errorf("time %d: deleted %d times, again after %v, %v", i+1, c.deletes, wait, err)
 		}

@@ -139,7 +139,7 @@ func explore(s *model.Schedule) *exploration {
 		e.Say("a person has applied a template, and Deployments have AlertRules")
 		t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: exploredTemplates[0]}}
 		t.Spec.AlertSpec, t.Spec.State = v1alpha1.AlertSpec{Alert: "Down", Expr: "up == 0", For: "1m", Severity: "warning"}, v1alpha1.Enabled
-		t.Spec.Clusters = &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
+		t.Spec.Placement = &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
 		e.put(t)
 		for _, name := range exploredDeployments {
 			e.deploy(types.NamespacedName{Namespace: "shop", Name: name}, "web")
@@ -360,14 +360,14 @@ func (e *exploration) personAppliesATemplate(*rapid.T) {
 	if rapid.Bool().Draw(e.T, "with an annotation") {
 		t.Spec.Annotations = map[string]v1alpha1.LabelText{"summary": "it is down"}
 	}
-	t.Spec.Clusters = map[string]*v1alpha1.ClusterSelection{
+	t.Spec.Placement = map[string]*v1alpha1.ClusterSelection{
 		"by label":       {Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}},
 		"by other label": {Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "dev"}}},
 		"by name":        {Names: []v1alpha1.ClusterName{model.SpokeName}}, "elsewhere": {Names: []v1alpha1.ClusterName{"other"}},
 	}[where]
 	switch which {
 	case "app=web":
-		t.Spec.Workloads = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+		t.Spec.Workloads = &v1alpha1.WorkloadSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}
 	case "team=a":
 		t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}}
 	}
@@ -447,7 +447,7 @@ func (e *exploration) personDeletesARule(*rapid.T) {
 func (e *exploration) otherCreates(*rapid.T) {
 	template := rapid.SampledFrom(exploredTemplates).Draw(e.T, "template")
 	key := e.pick()
-	name := rule.GeneratedName(template, model.SpokeName, key.Namespace, key.Name)
+	name := rule.GeneratedName(template, model.SpokeName, v1alpha1.DeploymentKind, key.Namespace, key.Name)
 	if !e.Defined("alertrules") || e.rule(name) != nil {
 		e.Skip("not now")
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/expect"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/live"
-	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
@@ -149,7 +148,7 @@ func (s *scene) reconcile(r *Reconciler) reconcile.Result {
 }
 
 func (s *scene) request() queue.Request {
-	req := queue.Request{Kind: rule.DeploymentKind, ClusterName: eu}
+	req := queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: eu}
 	req.NamespacedName = types.NamespacedName{Namespace: s.name, Name: "web"}
 	return req
 }
@@ -221,9 +220,11 @@ func TestOldCaches(t *testing.T) {
 		get    func(s *scene)
 	}{
 		"deployment-labels": {
-			narrow: func(spec *v1alpha1.AlertRuleTemplateSpec) { spec.Workloads = selector("app", "web") },
-			lose:   func(s *scene) { s.deployment(func(o *appsv1.Deployment) { o.Labels["app"] = "other" }) },
-			get:    func(s *scene) { s.deployment(func(o *appsv1.Deployment) { o.Labels["app"] = "web" }) },
+			narrow: func(spec *v1alpha1.AlertRuleTemplateSpec) {
+				spec.Workloads = &v1alpha1.WorkloadSelection{Selector: selector("app", "web")}
+			},
+			lose: func(s *scene) { s.deployment(func(o *appsv1.Deployment) { o.Labels["app"] = "other" }) },
+			get:  func(s *scene) { s.deployment(func(o *appsv1.Deployment) { o.Labels["app"] = "web" }) },
 		},
 		"deployment-alerts": {
 			lose: func(s *scene) { s.annotate(alerts, "disabled") },
@@ -248,7 +249,9 @@ func TestOldCaches(t *testing.T) {
 		},
 		"template-workloads": {
 			lose: func(s *scene) {
-				s.onTemplate(func(spec *v1alpha1.AlertRuleTemplateSpec) { spec.Workloads = selector("app", "other") })
+				s.onTemplate(func(spec *v1alpha1.AlertRuleTemplateSpec) {
+					spec.Workloads = &v1alpha1.WorkloadSelection{Selector: selector("app", "other")}
+				})
 			},
 			get: enabled,
 		},
@@ -261,14 +264,14 @@ func TestOldCaches(t *testing.T) {
 		"template-clusters": {
 			lose: func(s *scene) {
 				s.onTemplate(func(spec *v1alpha1.AlertRuleTemplateSpec) {
-					spec.Clusters = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us"}}
+					spec.Placement = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us"}}
 				})
 			},
 			get: enabled,
 		},
 		"spokecluster-labels": {
 			narrow: func(spec *v1alpha1.AlertRuleTemplateSpec) {
-				spec.Clusters = &v1alpha1.ClusterSelection{Selector: selector("tier", "gold")}
+				spec.Placement = &v1alpha1.ClusterSelection{Selector: selector("tier", "gold")}
 			},
 			lose: func(s *scene) { s.member(map[string]string{"tier": "bronze"}) },
 			get:  func(s *scene) { s.member(map[string]string{"tier": "gold"}) },
@@ -436,7 +439,9 @@ func testReads(t *testing.T, f *fleet.Fleet) {
 	t.Helper()
 	disable := func(spec *v1alpha1.AlertRuleTemplateSpec) { spec.State = v1alpha1.Disabled }
 	other := func(o *appsv1.Deployment) { o.Labels["app"] = "other" }
-	web := func(spec *v1alpha1.AlertRuleTemplateSpec) { spec.Workloads = selector("app", "web") }
+	web := func(spec *v1alpha1.AlertRuleTemplateSpec) {
+		spec.Workloads = &v1alpha1.WorkloadSelection{Selector: selector("app", "web")}
+	}
 	t.Run("once", func(t *testing.T) {
 		s := set(t, f, "once", web)
 		second := s.template(web)

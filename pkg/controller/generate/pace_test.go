@@ -2,6 +2,7 @@ package generate
 
 import (
 	"fmt"
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,7 +101,7 @@ func TestPaceCostsNothing(t *testing.T) {
 // The digest covers exactly what a spoke contributes.
 func TestDigestOfAWorkload(t *testing.T) {
 	base := func() *templating.Workload {
-		return &templating.Workload{Labels: map[string]string{"a": "b c:d", "e": "f"}, Annotations: map[string]string{"x": "y"}, NamespaceLabels: map[string]string{"n": "m"}}
+		return &templating.Workload{Kind: v1alpha1.DeploymentKind, Labels: map[string]string{"a": "b c:d", "e": "f"}, Annotations: map[string]string{"x": "y"}, NamespaceLabels: map[string]string{"n": "m"}}
 	}
 	was := digest(base())
 	for name, tc := range map[string]struct {

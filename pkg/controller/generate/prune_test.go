@@ -84,7 +84,7 @@ func guarded(reader client.Reader) hub.Guard {
 // prune prunes the AlertRules of Deployment n, or withdraws their deletion.
 func (p *pruning) prune(n int, lost bool) (time.Duration, error) {
 	p.Helper()
-	req := queue.Request{Kind: rule.DeploymentKind, ClusterName: "spoke"}
+	req := queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: "spoke"}
 	req.Namespace, req.Name = "shop", fmt.Sprintf("web-%d", n)
 	existing, err := hub.GeneratedFor(p.Context(), p.Hub, "spoke", req.Namespace, req.Name)
 	if err != nil {

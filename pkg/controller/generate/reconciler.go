@@ -219,7 +219,7 @@ func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.Name
 
 // workload returns a Deployment as templates see it.
 func workload(d, ns *metav1.PartialObjectMetadata) *templating.Workload {
-	return &templating.Workload{Namespace: d.Namespace, NamespaceLabels: ns.Labels, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
+	return &templating.Workload{Kind: v1alpha1.DeploymentKind, Namespace: d.Namespace, NamespaceLabels: ns.Labels, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
 }
 
 // desired returns the AlertRules that the Deployment should have, by name, and the templates whose AlertRules

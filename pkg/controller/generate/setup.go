@@ -87,7 +87,7 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 }
 
 func enqueue(q spoke.WorkQueue, priority int, name string, workload types.NamespacedName) {
-	spoke.Enqueue(q, priority, hub.Request(name, rule.Key{Kind: rule.DeploymentKind, Namespace: workload.Namespace, Name: workload.Name}))
+	spoke.Enqueue(q, priority, hub.Request(name, rule.Key{Kind: string(v1alpha1.DeploymentKind), Namespace: workload.Namespace, Name: workload.Name}))
 }
 
 func (r *Reconciler) onDeployment(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {

@@ -97,7 +97,7 @@ func (r *Reconciler) dated(ctx context.Context, g ground) (since time.Time, c ru
 
 // keeps reports whether an AlertRule follows from a template, or whether that is unknown.
 func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w templating.Workload, ar *v1alpha1.AlertRule) bool {
-	if ar.Name != rule.GeneratedName(t.Name, w.Cluster.Name, w.Namespace, w.Name) {
+	if ar.Name != rule.GeneratedName(t.Name, w.Cluster.Name, w.Kind, w.Namespace, w.Name) {
 		return false
 	}
 	matches, err := templating.Matches(t, w)

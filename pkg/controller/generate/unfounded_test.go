@@ -46,7 +46,7 @@ var madeThen = metav1.NewTime(time.Unix(1e9, 0))
 func newLosing(t *testing.T) *losing {
 	t.Helper()
 	l := &losing{pruning: newPruning(t, 0), rule: made(), defined: madeThen.Time, liveClock: clocktesting.NewFakeClock(madeThen.Time), fails: map[string]bool{}, kinds: map[string]types.UID{}}
-	l.rule.Name = rule.GeneratedName("down", "spoke", "shop", "web")
+	l.rule.Name = rule.GeneratedName("down", "spoke", v1alpha1.DeploymentKind, "shop", "web")
 	l.rule.ManagedFields = []metav1.ManagedFieldsEntry{owned(v1alpha1.FieldManager, metav1.ManagedFieldsOperationApply, `{}`)}
 	l.template = &v1alpha1.AlertRuleTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "down", UID: "template"},
@@ -101,7 +101,7 @@ func (l *losing) remake(kind hub.Kind, plural string) {
 
 // deploymentWeb is Deployment web in the spoke's cache.
 func deploymentWeb() *templating.Workload {
-	return &templating.Workload{Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
+	return &templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "spoke"}, Namespace: "shop", Name: "web"}
 }
 
 // put puts the hub together.
@@ -168,25 +168,25 @@ func TestUnfounded(t *testing.T) {
 		"and the template was seen to change": {with: func(l *losing) {
 			l.member.CreationTimestamp = later
 			before := l.template.DeepCopy()
-			before.Spec.Clusters = nil
+			before.Spec.Placement = nil
 			created(l, l.member)
 			updated(l, l.onTemplate("", nil), before, l.template)
 		}},
 		"and the template was seen to change for a former one": {with: func(l *losing) {
 			l.member.CreationTimestamp = later
 			before := l.template.DeepCopy()
-			before.Spec.Clusters = nil
+			before.Spec.Placement = nil
 			after, again := l.template.DeepCopy(), l.member.DeepCopy()
 			after.ResourceVersion, again.ResourceVersion = "1", "2"
 			updated(l, l.onTemplate("", nil), before, after)
 			created(l, again)
 		}, suspect: true},
 		"the template is disabled": {with: func(l *losing) { l.member.CreationTimestamp, l.template.Spec.State = later, v1alpha1.Disabled }},
-		"the template matches":     {with: func(l *losing) { l.template.Spec.Clusters = nil }, stays: true},
+		"the template matches":     {with: func(l *losing) { l.template.Spec.Placement = nil }, stays: true},
 		"the label is there":       {with: func(l *losing) { l.member.Labels = map[string]string{"tier": "gold"} }, stays: true},
 		"the template is invalid":  {with: func(l *losing) { l.template.Spec.Expr = "(" }, stays: true},
 		"there is no SpokeCluster": {with: func(l *losing) { l.member = &v1alpha1.SpokeCluster{} }, stays: true},
-		"it has a name of its own": {with: func(l *losing) { l.template.Spec.Clusters, l.rule.Name = nil, "copy" }},
+		"it has a name of its own": {with: func(l *losing) { l.template.Spec.Placement, l.rule.Name = nil, "copy" }},
 		"the template is gone":     {with: (*losing).templateGone},
 		"and the AlertRule is older than the kind": {with: func(l *losing) {
 			l.templateGone()
@@ -200,7 +200,7 @@ func TestUnfounded(t *testing.T) {
 		"and the kind SpokeCluster was made anew, though the times say another": {with: func(l *losing) { l.remake(hub.SpokeClusters, "spokeclusters") }, suspect: true},
 		"a built-in template is disabled, whose kind was made anew, though the times say another": {with: func(l *losing) {
 			l.template.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: "digest"}
-			l.template.Spec.Clusters, l.template.Spec.State = nil, v1alpha1.Disabled
+			l.template.Spec.Placement, l.template.Spec.State = nil, v1alpha1.Disabled
 			l.remake(hub.AlertRuleTemplates, "alertruletemplates")
 		}, suspect: true},
 		"the template is gone with its kind, though the times say another": {with: func(l *losing) {
@@ -329,7 +329,7 @@ func TestUnfoundedWithoutADeployment(t *testing.T) {
 // A remembered read may be older than the cache, so the object is read again soon.
 func TestUnfoundedByWhatIsRemembered(t *testing.T) {
 	l := newLosing(t)
-	l.template.Spec.Clusters = nil
+	l.template.Spec.Placement = nil
 	if _, wait, err := l.decide(); wait != live.BehindRetry || err != nil {
 		t.Errorf("got %v, %v", wait, err)
 	}
@@ -342,7 +342,7 @@ func TestUnfoundedByWhatIsRemembered(t *testing.T) {
 // Rules that are held for a spoke are reconciled when it is engaged again.
 func TestReplayOfWhatIsHeld(t *testing.T) {
 	p := newPruning(t, 0)
-	owner := rule.Key{Kind: rule.DeploymentKind, Namespace: "shop", Name: "web"}
+	owner := rule.Key{Kind: string(v1alpha1.DeploymentKind), Namespace: "shop", Name: "web"}
 	q := brake.Question{Hop: brake.Generate, Spoke: "spoke", Owner: owner, Deletions: []brake.Deletion{{Key: owner, Suspect: true}}}
 	if _, err := p.Brake.Ask(q); err != nil {
 		t.Fatal(err)

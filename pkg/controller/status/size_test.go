@@ -32,7 +32,7 @@ func TestSizeOfGeneratedRules(t *testing.T) {
 	r := newReconciler(client.WithFieldOwner(h.Client, contest.Manager))
 	r.Metrics = true
 	connect(t, h.Client, "eu-1", up(metav1.NewTime(time.Now().Add(-time.Hour))))
-	w := templating.Workload{Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
+	w := templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
 	for _, template := range builtin.Templates(builtin.Options{}) {
 		t.Run(template.Name, func(t *testing.T) {
 			ar, err := templating.Rule(template, w, namespace)

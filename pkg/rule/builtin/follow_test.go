@@ -28,7 +28,7 @@ func TestFollowBuiltIn(t *testing.T) {
 		"edited":                         {older(), edit, stays},
 		"edited, made by this version":   {due(), edit, stays},
 		"narrowed": {older(), func(t *v1alpha1.AlertRuleTemplate) {
-			t.Spec.Clusters = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}
+			t.Spec.Placement = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}
 		}, stays},
 		"without the annotation":            {older(), func(t *v1alpha1.AlertRuleTemplate) { t.Annotations = nil }, stays},
 		"without the annotation, and equal": {due(), func(t *v1alpha1.AlertRuleTemplate) { t.Annotations = nil }, stays},

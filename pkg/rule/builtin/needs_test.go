@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"slices"
 	"testing"
 
@@ -32,7 +33,7 @@ func roundTrips(t *testing.T, s string) {
 func TestSelectorNeedsOfBuiltIns(t *testing.T) {
 	t.Parallel()
 	for _, b := range Templates(Options{}) {
-		generated, err := templating.Rule(b, templating.Workload{Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}, "rulefleet-generated")
+		generated, err := templating.Rule(b, templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}, "rulefleet-generated")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func TestRenderErrors(t *testing.T) {
 }
 
 func TestTargetNamespace(t *testing.T) {
-	ref := &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: rule.DeploymentKind, Namespace: "workload", Name: "web"}
+	ref := &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: v1alpha1.DeploymentKind, Namespace: "workload", Name: "web"}
 	for name, c := range map[string]struct {
 		namespace string
 		named     v1alpha1.NamespaceName

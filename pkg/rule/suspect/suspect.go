@@ -91,11 +91,11 @@ func possibleStates(s rule.Source, name string) []v1alpha1.State {
 // matchable reports whether there are labels of the cluster with which a template would match a
 // workload.
 func matchable(t *v1alpha1.AlertRuleTemplate, w templating.Workload) bool {
-	if t.Spec.Clusters == nil || !rule.ByLabels(*t.Spec.Clusters, w.Cluster.Name) {
+	if t.Spec.Placement == nil || !rule.ByLabels(*t.Spec.Placement, w.Cluster.Name) {
 		return false
 	}
 	anywhere := *t
-	anywhere.Spec.Clusters = nil
+	anywhere.Spec.Placement = nil
 	matches, err := templating.Matches(&anywhere, w)
 	return err == nil && matches
 }

@@ -165,7 +165,7 @@ func TestSuspectUnmatched(t *testing.T) {
 		"a built-in one was seen to be disabled": {spec: disabled, builtIn: true, template: lost, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := templating.Workload{Cluster: rule.Cluster{Name: "s", Created: lost}, Namespace: "shop", Name: "web"}
+			w := templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "s", Created: lost}, Namespace: "shop", Name: "web"}
 			if tc.off {
 				w.Annotations = map[string]string{v1alpha1.AdjustmentPrefix + string(v1alpha1.AdjustAlerts): "disabled"}
 			}
@@ -203,10 +203,10 @@ func TestDecidedInSpoke(t *testing.T) {
 		"all Deployments": {change: func(*v1alpha1.AlertRuleTemplate, *templating.Workload) {}, want: true},
 		"disabled":        {change: func(t *v1alpha1.AlertRuleTemplate, _ *templating.Workload) { t.Spec.State = v1alpha1.Disabled }},
 		"for another cluster": {change: func(t *v1alpha1.AlertRuleTemplate, _ *templating.Workload) {
-			t.Spec.Clusters = &v1alpha1.ClusterSelection{}
+			t.Spec.Placement = &v1alpha1.ClusterSelection{}
 		}},
 		"an invalid selector": {change: func(t *v1alpha1.AlertRuleTemplate, _ *templating.Workload) {
-			t.Spec.Clusters = &v1alpha1.ClusterSelection{Selector: ruletest.BadSelector}
+			t.Spec.Placement = &v1alpha1.ClusterSelection{Selector: ruletest.BadSelector}
 		}, want: true},
 		"the namespace's name": {change: func(t *v1alpha1.AlertRuleTemplate, _ *templating.Workload) { t.Spec.Namespaces = named("shop") }, want: true},
 		"another namespace":    {change: func(t *v1alpha1.AlertRuleTemplate, _ *templating.Workload) { t.Spec.Namespaces = named("other") }},
@@ -231,15 +231,15 @@ func TestDecidedInSpoke(t *testing.T) {
 			t.Spec.State, t.Annotations, t.CreationTimestamp = v1alpha1.Disabled, builtIn, metav1.NewTime(made)
 		}, want: true},
 		"for clusters with another label, and the SpokeCluster is older": {change: func(t *v1alpha1.AlertRuleTemplate, w *templating.Workload) {
-			t.Spec.Clusters, w.Cluster.Created = gold, made.Add(-time.Second)
+			t.Spec.Placement, w.Cluster.Created = gold, made.Add(-time.Second)
 		}},
 		"for clusters with another label, and the SpokeCluster is as old": {change: func(t *v1alpha1.AlertRuleTemplate, w *templating.Workload) {
-			t.Spec.Clusters, w.Cluster.Created = gold, made
+			t.Spec.Placement, w.Cluster.Created = gold, made
 		}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tpl, w := &v1alpha1.AlertRuleTemplate{}, templating.Workload{Namespace: "shop", Name: "web"}
+			tpl, w := &v1alpha1.AlertRuleTemplate{}, templating.Workload{Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "web"}
 			tc.change(tpl, &w)
 			if got := templating.DecidedInSpoke(made, tpl.CreationTimestamp.Time, tpl, w); got != tc.want {
 				t.Errorf("got %v", got)

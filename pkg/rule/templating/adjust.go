@@ -19,6 +19,7 @@ import (
 type adjustments struct {
 	template  *v1alpha1.AlertRuleTemplate
 	templates []string // the names of all templates, or nil
+	reserved  []string // labels that the annotations can't set
 
 	off      bool
 	severity v1alpha1.Severity
@@ -42,7 +43,7 @@ const maxIgnored = 10
 
 // adjust reads the annotations of a Deployment, as far as a template allows them.
 func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
-	a := adjustments{template: t, templates: w.Templates}
+	a := adjustments{template: t, templates: w.Templates, reserved: reserved(w.Kind)}
 	for _, key := range slices.Sorted(maps.Keys(w.Annotations)) {
 		name, ours := strings.CutPrefix(key, v1alpha1.AdjustmentPrefix)
 		if !ours {
@@ -133,13 +134,13 @@ func (a *adjustments) readLabels(key, value string) {
 			a.ignore(key, "invalid label name %q; use letters, digits and _, not beginning with a digit", clip.Excerpt(name))
 		case name == rule.SeverityLabel:
 			a.ignore(key, "set the severity with the annotation %s%s instead", v1alpha1.AdjustmentPrefix, v1alpha1.AdjustSeverity)
-		case strings.HasPrefix(name, model.ReservedLabelPrefix), slices.Contains(reservedLabels, name):
+		case strings.HasPrefix(name, model.ReservedLabelPrefix), slices.Contains(a.reserved, name):
 			a.ignore(key, "label %q is reserved; use another name", clip.Excerpt(name))
 		case replaces:
 			a.ignore(key, "label %q is set by template %s; remove it from the annotation, or from the template", clip.Excerpt(name), a.template.Name)
 		case len(name) > rule.MaxValue, len(text) > rule.MaxValue:
 			a.ignore(key, "label %q is longer than %d bytes; shorten its name or its value", clip.Excerpt(name), rule.MaxValue)
-		case len(a.labels)+len(a.template.Spec.Labels)+len(reservedLabels) >= rule.MaxTexts:
+		case len(a.labels)+len(a.template.Spec.Labels)+len(a.reserved) >= rule.MaxTexts:
 			a.ignore(key, "label %q is not added, because an alert has at most %d labels; remove some from the annotation or the template", clip.Excerpt(name), rule.MaxTexts)
 		default:
 			if a.labels == nil {
@@ -150,8 +151,10 @@ func (a *adjustments) readLabels(key, value string) {
 	}
 }
 
-// reservedLabels identify the alert and its workload.
-var reservedLabels = []string{model.AlertNameLabel, rule.NamespaceLabel, rule.DeploymentLabel}
+// reserved returns the labels that identify the alert and its workload.
+func reserved(kind v1alpha1.WorkloadKind) []string {
+	return []string{model.AlertNameLabel, rule.NamespaceLabel, rule.WorkloadLabel(kind)}
+}
 
 // list splits a comma-separated list.
 func list(s string) []string {

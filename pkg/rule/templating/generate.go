@@ -32,12 +32,12 @@ func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha
 	a.apply(&alert)
 	// Set last, so that neither the template nor the Deployment can override them.
 	alert.Labels[rule.NamespaceLabel] = storedText(w.Namespace)
-	alert.Labels[rule.DeploymentLabel] = storedText(w.Name)
+	alert.Labels[rule.WorkloadLabel(w.Kind)] = storedText(w.Name)
 	ar := &v1alpha1.AlertRule{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "AlertRule"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
-			Name:      rule.GeneratedName(t.Name, w.Cluster.Name, w.Namespace, w.Name),
+			Name:      rule.GeneratedName(t.Name, w.Cluster.Name, w.Kind, w.Namespace, w.Name),
 			Labels: map[string]string{
 				v1alpha1.ManagedByLabel: v1alpha1.ManagedByValue,
 				v1alpha1.TemplateLabel:  t.Name,
@@ -47,7 +47,7 @@ func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha
 			AlertSpec: alert,
 			WorkloadRef: &v1alpha1.WorkloadReference{
 				Cluster:   v1alpha1.ClusterName(w.Cluster.Name),
-				Kind:      rule.DeploymentKind,
+				Kind:      w.Kind,
 				Namespace: v1alpha1.NamespaceName(w.Namespace),
 				Name:      w.Name,
 			},

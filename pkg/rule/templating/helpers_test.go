@@ -1,11 +1,12 @@
 package templating
 
 import (
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 func newWorkload(edit ...func(*Workload)) Workload {
-	w := Workload{Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
+	w := Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
 	for _, f := range edit {
 		f(&w)
 	}

@@ -12,9 +12,10 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// Workload is a Deployment in a spoke, as templates see it.
+// Workload is a workload in a spoke, as templates see it.
 type Workload struct {
 	Cluster         rule.Cluster
+	Kind            v1alpha1.WorkloadKind
 	Namespace       string
 	NamespaceLabels map[string]string
 	Name            string
@@ -61,7 +62,7 @@ func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 			return false, err
 		}
 	}
-	if ok, err := selects(t.Spec.Workloads, w.Labels); !ok || err != nil {
+	if ok, err := selected(t.Spec.Workloads, w); !ok || err != nil {
 		return false, err
 	}
 	return !TurnedOff(t, w), nil
@@ -71,6 +72,24 @@ func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 func TurnedOff(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	a := adjust(t, w)
 	return a.off
+}
+
+// selected reports whether the labels and the name of a workload select it. reaches checks its kind.
+func selected(s *v1alpha1.WorkloadSelection, w Workload) (bool, error) {
+	if s == nil {
+		return true, nil
+	}
+	if ok, err := selects(s.Selector, w.Labels); !ok || err != nil || s.Exclude == nil {
+		return ok, err
+	}
+	if slices.Contains(s.Exclude.Names, w.Name) {
+		return false, nil
+	}
+	if s.Exclude.Selector == nil {
+		return true, nil
+	}
+	excluded, err := selects(s.Exclude.Selector, w.Labels)
+	return !excluded, err
 }
 
 // selects reports whether a selector matches labels. A nil selector matches everything.
@@ -83,13 +102,13 @@ func selects(s *metav1.LabelSelector, set map[string]string) (bool, error) {
 }
 
 // reaches reports whether a template may select a workload, according to the template, the
-// SpokeCluster and the workload's names. The labels and annotations in the spoke decide the rest.
+// SpokeCluster and the workload's kind and names. The labels and annotations in the spoke decide the rest.
 func reaches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
-	if t.Spec.State == v1alpha1.Disabled {
+	if t.Spec.State == v1alpha1.Disabled || !slices.Contains(rule.KindsOf(t), w.Kind) {
 		return false, nil
 	}
-	if t.Spec.Clusters != nil {
-		if ok, err := rule.Places(*t.Spec.Clusters, w.Cluster); !ok || err != nil {
+	if t.Spec.Placement != nil {
+		if ok, err := rule.Places(*t.Spec.Placement, w.Cluster); !ok || err != nil {
 			return false, err
 		}
 	}
@@ -115,6 +134,6 @@ func reaches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 func DecidedInSpoke(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	reached, err := reaches(t, w)
 	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && !made.After(templateSince)
-	unlabeled := t.Spec.Clusters != nil && rule.ByLabels(*t.Spec.Clusters, w.Cluster.Name) && !made.After(w.Cluster.Created)
+	unlabeled := t.Spec.Placement != nil && rule.ByLabels(*t.Spec.Placement, w.Cluster.Name) && !made.After(w.Cluster.Created)
 	return reached || err != nil || remade || unlabeled
 }

@@ -27,9 +27,9 @@ func TestMatches(t *testing.T) {
 		"everything":          {v1alpha1.AlertRuleTemplateSpec{}, true, false},
 		"enabled":             {v1alpha1.AlertRuleTemplateSpec{State: v1alpha1.Enabled}, true, false},
 		"disabled":            {v1alpha1.AlertRuleTemplateSpec{State: v1alpha1.Disabled}, false, false},
-		"clusters by name":    {v1alpha1.AlertRuleTemplateSpec{Clusters: &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}}, true, false},
-		"other clusters":      {v1alpha1.AlertRuleTemplateSpec{Clusters: &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-2"}}}, false, false},
-		"clusters by label":   {v1alpha1.AlertRuleTemplateSpec{Clusters: &v1alpha1.ClusterSelection{Selector: ruletest.ProdSelector}}, true, false},
+		"clusters by name":    {v1alpha1.AlertRuleTemplateSpec{Placement: &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}}}, true, false},
+		"other clusters":      {v1alpha1.AlertRuleTemplateSpec{Placement: &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-2"}}}, false, false},
+		"clusters by label":   {v1alpha1.AlertRuleTemplateSpec{Placement: &v1alpha1.ClusterSelection{Selector: ruletest.ProdSelector}}, true, false},
 		"no namespaces":       {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{}}, true, false},
 		"system, by name":     {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Names: names("kube-system")}}, false, true},
 		"namespaces by label": {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Selector: labeled("tier", "gold")}}, true, false},
@@ -38,9 +38,9 @@ func TestMatches(t *testing.T) {
 		"excluded":            {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{Exclude: names("shop")}}, false, false},
 		"excluded, though named": {v1alpha1.AlertRuleTemplateSpec{Namespaces: &v1alpha1.NamespaceSelection{
 			Names: names("shop", "kube-system"), Exclude: names("shop", "kube-system")}}, false, false},
-		"workloads by label":       {v1alpha1.AlertRuleTemplateSpec{Workloads: labeled("app", "web")}, true, false},
-		"all workloads":            {v1alpha1.AlertRuleTemplateSpec{Workloads: &metav1.LabelSelector{}}, true, false},
-		"workloads of other label": {v1alpha1.AlertRuleTemplateSpec{Workloads: labeled("app", "db")}, false, false},
+		"workloads by label":       {v1alpha1.AlertRuleTemplateSpec{Workloads: &v1alpha1.WorkloadSelection{Selector: labeled("app", "web")}}, true, false},
+		"all workloads":            {v1alpha1.AlertRuleTemplateSpec{Workloads: &v1alpha1.WorkloadSelection{Selector: &metav1.LabelSelector{}}}, true, false},
+		"workloads of other label": {v1alpha1.AlertRuleTemplateSpec{Workloads: &v1alpha1.WorkloadSelection{Selector: labeled("app", "db")}}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			template := &v1alpha1.AlertRuleTemplate{Spec: c.spec}
@@ -52,9 +52,9 @@ func TestMatches(t *testing.T) {
 		})
 	}
 	for name, spec := range map[string]v1alpha1.AlertRuleTemplateSpec{
-		"clusters":   {Clusters: &v1alpha1.ClusterSelection{Selector: ruletest.BadSelector}},
+		"clusters":   {Placement: &v1alpha1.ClusterSelection{Selector: ruletest.BadSelector}},
 		"namespaces": {Namespaces: &v1alpha1.NamespaceSelection{Selector: ruletest.BadSelector}},
-		"workloads":  {Workloads: ruletest.BadSelector},
+		"workloads":  {Workloads: &v1alpha1.WorkloadSelection{Selector: ruletest.BadSelector}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if ok, err := Matches(&v1alpha1.AlertRuleTemplate{Spec: spec}, web); ok || err == nil {

@@ -204,6 +204,39 @@ func checkSelector(field string, s *metav1.LabelSelector) *rule.Invalid {
 	return nil
 }
 
+func checkKind(field string, kind v1alpha1.WorkloadKind) *rule.Invalid {
+	if !slices.Contains(rule.WorkloadKinds(), kind) {
+		return rule.NewInvalid(field, "unsupported kind %q; use Deployment, StatefulSet, DaemonSet or CronJob", clip.Excerpt(string(kind)))
+	}
+	return nil
+}
+
+// checkWorkloads checks which workloads a template selects.
+func checkWorkloads(s *v1alpha1.WorkloadSelection) *rule.Invalid {
+	if s == nil {
+		return nil
+	}
+	if s.MatchLabels != nil || s.MatchExpressions != nil {
+		return rule.NewInvalid("spec.workloads", "matchLabels and matchExpressions were moved; move them to spec.workloads.selector")
+	}
+	for i, kind := range s.Kinds {
+		field := fmt.Sprintf("spec.workloads.kinds[%d]", i)
+		if bad := checkKind(field, kind); bad != nil {
+			return bad
+		}
+		if slices.Contains(s.Kinds[:i], kind) {
+			return rule.NewInvalid(field, "duplicate value %q; remove one of them", kind)
+		}
+	}
+	if bad := checkSelector("spec.workloads.selector", s.Selector); bad != nil || s.Exclude == nil {
+		return bad
+	}
+	if len(s.Exclude.Names) == 0 && s.Exclude.Selector == nil {
+		return rule.NewInvalid("spec.workloads.exclude", "no workload is excluded; list names, set a label selector, or remove exclude")
+	}
+	return checkSelector("spec.workloads.exclude.selector", s.Exclude.Selector)
+}
+
 // checkPlace checks the namespace of a rule in the spokes, and its workload.
 func checkPlace(s rule.Source) *rule.Invalid {
 	if s.GetRuleNamespace() != "" {
@@ -218,8 +251,8 @@ func checkPlace(s rule.Source) *rule.Invalid {
 	if bad := checkCluster("spec.workloadRef.cluster", string(w.Cluster)); bad != nil {
 		return bad
 	}
-	if w.Kind != rule.DeploymentKind {
-		return rule.NewInvalid("spec.workloadRef.kind", "unsupported kind %q; use %s", clip.Excerpt(w.Kind), rule.DeploymentKind)
+	if bad := checkKind("spec.workloadRef.kind", w.Kind); bad != nil {
+		return bad
 	}
 	if bad := checkNamespace("spec.workloadRef.namespace", string(w.Namespace)); bad != nil {
 		return bad

@@ -75,7 +75,7 @@ func ProtectedLabels(names []string, clusterLabel string) error {
 			return fmt.Errorf("%q is not a label that an alert can have; use letters, digits and _, not beginning with a digit or __", name)
 		case name == rule.NamespaceLabel, name == clusterLabel:
 			return fmt.Errorf("label %q is always protected; remove it from the list", name)
-		case name == rule.SeverityLabel, name == rule.DeploymentLabel, name == model.AlertNameLabel:
+		case name == rule.SeverityLabel, name == model.AlertNameLabel, rule.NamesWorkload(name):
 			return fmt.Errorf("label %q cannot be protected, because alerts need it; remove it from the list", name)
 		}
 	}

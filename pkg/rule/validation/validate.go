@@ -80,14 +80,17 @@ func Template(t *v1alpha1.AlertRuleTemplate, o Options) *rule.Invalid {
 		return bad
 	}
 	if t.Spec.Clusters != nil {
-		if bad := checkSelection("spec.clusters", *t.Spec.Clusters); bad != nil {
+		return rule.NewInvalid("spec.clusters", "clusters was renamed; move its content to spec.placement")
+	}
+	if t.Spec.Placement != nil {
+		if bad := checkSelection("spec.placement", *t.Spec.Placement); bad != nil {
 			return bad
 		}
 	}
 	if bad := checkNamespaces(t.Spec.Namespaces); bad != nil {
 		return bad
 	}
-	return checkSelector("spec.workloads", t.Spec.Workloads)
+	return checkWorkloads(t.Spec.Workloads)
 }
 
 // maxTotalCost limits the cost of parsing all expressions of an object.

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
 )
 
@@ -40,7 +39,7 @@ func TestValidateAccepts(t *testing.T) {
 		"admin, anywhere":   func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = tenancy.AdminNamespace, "kube-system" },
 		"generated":         ruletest.GeneratedRule,
 		"about a workload of that name": func(r *v1alpha1.AlertRule) {
-			r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: rule.DeploymentKind, Namespace: "shop", Name: "web"}
+			r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "web"}
 		},
 		"disabled": func(r *v1alpha1.AlertRule) { r.Spec.State = v1alpha1.Disabled },
 	} {
@@ -147,7 +146,7 @@ func TestValidateRefuses(t *testing.T) {
 		"another namespace": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "kube-system" },
 			tenant, "spec.ruleNamespace", "can only write to namespace shop of the spokes, not to kube-system; remove spec.ruleNamespace, or ask an administrator of the hub to create it in namespace"},
 		"another's workload": {func(r *v1alpha1.AlertRule) {
-			r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: rule.DeploymentKind, Namespace: "other", Name: "web"}
+			r.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: v1alpha1.DeploymentKind, Namespace: "other", Name: "web"}
 		},
 			tenant, "spec.workloadRef.namespace", "not to other"},
 		"the admin's namespace in a spoke": {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespace = "rulefleet-system" }, tenant, "spec.ruleNamespace", ""},
@@ -173,9 +172,9 @@ func TestValidateTemplate(t *testing.T) {
 	full := ruletest.Template(func(t *v1alpha1.AlertRuleTemplate) {
 		t.Spec.Expr = `up{d=~"$(deployment.name)-.*", n='$(deployment.namespace)', t="$(deployment.labels.team)", c="$(cluster.name)"}`
 		t.Spec.Annotations = ruletest.Texts{"summary": "$(deployment.annotations.example.com/Link) of {{ $labels.pod }}"}
-		t.Spec.Clusters = &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
+		t.Spec.Placement = &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}}
 		t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: ruletest.ProdSelector}
-		t.Spec.Workloads = ruletest.ProdSelector
+		t.Spec.Workloads = &v1alpha1.WorkloadSelection{Selector: ruletest.ProdSelector}
 	})
 	if bad := Template(full, tenancy); bad != nil {
 		t.Error(bad)
@@ -187,12 +186,14 @@ func TestValidateTemplate(t *testing.T) {
 		"name":        {func(t *v1alpha1.AlertRuleTemplate) { t.Name = ruletest.Long("t", 64) }, "metadata.name", "at most 63"},
 		"expression":  {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Expr = "up{" }, "spec.expr", "1:4: unexpected end of input inside braces"},
 		"placeholder": {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Expr = `up{a="$(pod.name)"}` }, "spec.expr", "unknown placeholder $(pod.name)"},
-		"clusters":    {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Clusters = &v1alpha1.ClusterSelection{} }, "spec.clusters", "selects every cluster"},
+		"clusters":    {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Placement = &v1alpha1.ClusterSelection{} }, "spec.placement", "selects every cluster"},
 		"namespaces": {func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: ruletest.BadSelector}
 		},
 			"spec.namespaces.selector", "not valid"},
-		"workloads": {func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Workloads = ruletest.BadSelector }, "spec.workloads", "not valid"},
+		"workloads": {func(t *v1alpha1.AlertRuleTemplate) {
+			t.Spec.Workloads = &v1alpha1.WorkloadSelection{Selector: ruletest.BadSelector}
+		}, "spec.workloads.selector", "not valid"},
 		"labels, with those that are added": {func(t *v1alpha1.AlertRuleTemplate) {
 			t.Spec.Labels = ruletest.Texts{}
 			for i := range 63 {

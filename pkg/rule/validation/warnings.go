@@ -57,9 +57,11 @@ func Warnings(r *v1alpha1.AlertRule, o Options) []string {
 func TemplateWarnings(t *v1alpha1.AlertRuleTemplate, o Options) []string {
 	w := &warnings{stage: placeholder.Sample(true), evaluator: o.Evaluator}
 	w.alert(t.Spec.AlertSpec, nil)
-	for label, value := range map[string]string{
-		o.ClusterLabel: clusterLabelValue, rule.NamespaceLabel: "the Deployment's namespace", rule.DeploymentLabel: "the Deployment's name",
-	} {
+	values := map[string]string{o.ClusterLabel: clusterLabelValue, rule.NamespaceLabel: "the namespace of the workload"}
+	for _, kind := range rule.KindsOf(t) {
+		values[rule.WorkloadLabel(kind)] = fmt.Sprintf("the name of the %s", kind)
+	}
+	for label, value := range values {
 		if label != "" {
 			w.overwritten("spec", t.Spec.Labels, label, value)
 		}

@@ -119,7 +119,7 @@ func TestTemplateWarnings(t *testing.T) {
 	})
 	want := []string{
 		`spec.annotations[a] uses the label "pod"`, "spec.for is not set",
-		"spec.labels[deployment] is overwritten with the Deployment's name", "spec.labels[namespace] is overwritten", "spec.severity is not set",
+		"spec.labels[deployment] is overwritten with the name of the Deployment", "spec.labels[namespace] is overwritten", "spec.severity is not set",
 	}
 	if got := TemplateWarnings(template, tenancy); !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("got %q", got)

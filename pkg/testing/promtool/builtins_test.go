@@ -112,7 +112,7 @@ func TestBuiltIns(t *testing.T) {
 // Deployment shop/web.
 func rendered(t *testing.T, templates []*v1alpha1.AlertRuleTemplate) []monitoringv1.RuleGroup {
 	t.Helper()
-	w := templating.Workload{Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
+	w := templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
 	var out []monitoringv1.RuleGroup
 	for _, template := range templates {
 		r, err := templating.Rule(template, w, "rulefleet-generated")

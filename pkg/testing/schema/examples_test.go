@@ -194,6 +194,7 @@ func checkRule(t *testing.T, ar *v1alpha1.AlertRule) {
 func checkTemplate(t *testing.T, template *v1alpha1.AlertRuleTemplate) {
 	t.Helper()
 	w := templating.Workload{
+		Kind:    v1alpha1.DeploymentKind,
 		Cluster: cluster, Namespace: "payments", NamespaceLabels: map[string]string{"tier": "production"},
 		Name: "web.v2", Labels: map[string]string{"team": "shop"},
 	}
