@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -22,7 +21,7 @@ type Propagation struct {
 
 	mu sync.Mutex
 	// deployments and rules are the changes in progress, by spoke.
-	deployments map[string]map[types.NamespacedName]time.Time
+	deployments map[string]map[rule.Key]time.Time
 	rules       map[string]map[rule.Key]change
 	// made is the time of the Deployment's event for which an AlertRule was written, until the
 	// AlertRule's own event is received.
@@ -39,21 +38,21 @@ type change struct {
 func NewPropagation(c clock.PassiveClock) *Propagation {
 	return &Propagation{
 		clock:       c,
-		deployments: map[string]map[types.NamespacedName]time.Time{},
+		deployments: map[string]map[rule.Key]time.Time{},
 		rules:       map[string]map[rule.Key]change{},
 		made:        map[rule.Key]time.Time{},
 	}
 }
 
-// DeploymentChanged records the event of a Deployment in a spoke.
-func (p *Propagation) DeploymentChanged(spoke string, deployment types.NamespacedName) {
+// WorkloadChanged records the event of a Deployment in a spoke.
+func (p *Propagation) WorkloadChanged(spoke string, deployment rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	begin(p.deployments, spoke, deployment, p.clock.Now())
 }
 
 // RuleMade records, before the write, that an AlertRule is written for a Deployment.
-func (p *Propagation) RuleMade(spoke string, deployment types.NamespacedName, made rule.Key) {
+func (p *Propagation) RuleMade(spoke string, deployment rule.Key, made rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at, ok := p.deployments[spoke][deployment]; ok {
@@ -68,8 +67,8 @@ func (p *Propagation) RuleNotMade(key rule.Key) {
 	delete(p.made, key)
 }
 
-// DeploymentDone records that a Deployment has its AlertRules.
-func (p *Propagation) DeploymentDone(spoke string, deployment types.NamespacedName) {
+// WorkloadDone records that a Deployment has its AlertRules.
+func (p *Propagation) WorkloadDone(spoke string, deployment rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	end(p.deployments, spoke, deployment)

@@ -232,7 +232,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonMaxRulesReached, On: []string{ready},
-		Message: "5 Deployments lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
+		Message: "5 workloads lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
 		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows, or more for one" +
 			" namespace of the spoke than the chart value `spokeLimits.namespaceShare` allows. Existing AlertRules stay, and no more are generated.",
 		Remedy: "Find out what creates so many Deployments, and narrow the templates. If one namespace has used up its share, you can raise" +

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -128,7 +127,7 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 	r.writes.Begin(hub.Key(ar))
 	count(ctx)
 	source := ar.Spec.WorkloadRef
-	workload := types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}
+	workload := rule.WorkloadKey(source)
 	r.Propagation.RuleMade(string(source.Cluster), workload, rule.KeyOf(ar))
 	err := r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	if err != nil || (existing != nil && existing.Generation == u.GetGeneration()) {
@@ -142,7 +141,7 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 	r.Contests.Wrote(write, u)
 	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
 	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
-		note := fmt.Sprintf("Deployment %s in spoke %s: %s", workload, source.Cluster, ignored)
+		note := fmt.Sprintf("%s in spoke %s: %s", workload, source.Cluster, ignored)
 		r.Recorder.Eventf(u, nil, corev1.EventTypeWarning, "AnnotationIgnored", "Generate", "%s", spoke.Clip(note, spoke.MaxNote))
 	}
 	return nil

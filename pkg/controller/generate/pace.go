@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
@@ -19,8 +19,8 @@ const DefaultWrites = 10
 const (
 	// paceBurst is the burst of a spoke, in seconds.
 	paceBurst = 10
-	// paceMemory is how long the input of a Deployment's AlertRules is remembered. A spoke may have 20,000
-	// Deployments, so fewer than DefaultWrites of them are forgotten per second.
+	// paceMemory is how long the input of a workload's AlertRules is remembered. A spoke may have 20,000
+	// workloads of a kind, so fewer than DefaultWrites of them are forgotten per second.
 	paceMemory = time.Hour
 	// A Deployment may cause keyBurst rewrites at once, and then one per keyEvery.
 	keyBurst, keyEvery = 3, 10 * time.Second
@@ -41,7 +41,7 @@ type pacedSpoke struct {
 	bucket *rate.Limiter
 	// written are the Deployments whose AlertRules were written recently, and swept is when older ones were last
 	// dropped.
-	written map[types.NamespacedName]*pacedKey
+	written map[rule.Key]*pacedKey
 	swept   time.Time
 }
 
@@ -61,7 +61,7 @@ func (p *pace) spokeLocked(name string) *pacedSpoke {
 		if limit == 0 {
 			limit = DefaultWrites
 		}
-		s = &pacedSpoke{bucket: rate.NewLimiter(rate.Limit(limit), paceBurst*limit), written: map[types.NamespacedName]*pacedKey{}}
+		s = &pacedSpoke{bucket: rate.NewLimiter(rate.Limit(limit), paceBurst*limit), written: map[rule.Key]*pacedKey{}}
 		if p.spokes == nil {
 			p.spokes = map[string]*pacedSpoke{}
 		}
@@ -84,7 +84,7 @@ func digest(w *templating.Workload) uint64 {
 }
 
 // wait returns how long to delay the writes for a Deployment, given the digest of their input.
-func (p *pace) wait(spoke string, key types.NamespacedName, digest uint64) time.Duration {
+func (p *pace) wait(spoke string, key rule.Key, digest uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.spokes[spoke]
@@ -105,7 +105,7 @@ func (p *pace) wait(spoke string, key types.NamespacedName, digest uint64) time.
 }
 
 // wrote records writes for a Deployment and their input. Those of a first write do not count.
-func (p *pace) wrote(spoke string, key types.NamespacedName, digest uint64, writes int) {
+func (p *pace) wrote(spoke string, key rule.Key, digest uint64, writes int) {
 	if writes == 0 {
 		return
 	}

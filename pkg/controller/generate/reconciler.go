@@ -51,6 +51,8 @@ type Spokes interface {
 	Spoke(name string) *spoke.Spoke
 	// Spokes returns all engaged spokes.
 	Spokes() []*spoke.Spoke
+	// KindsChanged is called when templates may name other kinds of workloads than before.
+	KindsChanged()
 	// ChangedSoon requests an update of a spoke's status.
 	ChangedSoon(name string)
 }
@@ -138,13 +140,14 @@ func applied(unseen, waits time.Duration) bool {
 // Reconcile reconciles the AlertRules of one Deployment.
 func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 	s := r.Spokes.Spoke(req.ClusterName.String())
-	if s == nil {
-		return reconcile.Result{}, nil // engaging it enqueues all its keys again
+	if s == nil || !s.Reads(v1alpha1.WorkloadKind(req.Kind)) {
+		return reconcile.Result{}, nil // engaging it, with the kind, enqueues all its keys again
 	}
 	if err := s.Identity.Settle(ctx); err != nil {
 		return reconcile.Result{}, err //nolint:wrapcheck // it says all
 	}
-	workload, ready, err := r.observe(ctx, s, req.NamespacedName)
+	key := hub.KeyOf(req)
+	workload, ready, err := r.observe(ctx, s, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -152,12 +155,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 		return reconcile.Result{RequeueAfter: namespaceLag}, nil
 	}
 	input := digest(workload)
-	if wait := r.pace.wait(s.Name, req.NamespacedName, input); wait > 0 {
+	if wait := r.pace.wait(s.Name, key, input); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	ctx, writes := counting(ctx)
-	defer func() { r.pace.wrote(s.Name, req.NamespacedName, input, *writes) }()
-	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, req.Namespace, req.Name)
+	defer func() { r.pace.wrote(s.Name, key, input, *writes) }()
+	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -166,15 +169,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 		return reconcile.Result{}, err
 	}
 	unseen, waits, full, failed := r.apply(ctx, workload, desired)
-	r.quota.record(s.Name, req.NamespacedName, full)
+	r.quota.record(s.Name, key, full)
 	if failed == nil && applied(unseen, waits) {
-		r.Propagation.DeploymentDone(s.Name, req.NamespacedName)
+		r.Propagation.WorkloadDone(s.Name, key)
 	}
 	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)
 	if err != nil {
 		return reconcile.Result{}, errors.Join(failed, err)
 	}
-	unfounded, unconfirmed, err := r.confirmed(ctx, s, req.NamespacedName, workload, unfounded)
+	unfounded, unconfirmed, err := r.confirmed(ctx, s, key, workload, unfounded)
 	if err != nil {
 		return reconcile.Result{}, errors.Join(failed, err)
 	}
@@ -189,20 +192,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 	return reconcile.Result{RequeueAfter: interval.Soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
 }
 
-// observe reads the Deployment and everything that templates may use of it. It returns nil if the Deployment
-// does not exist. ready is false while the caches lack something.
-func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.NamespacedName) (w *templating.Workload, ready bool, err error) {
+// observe reads the workload and everything that templates may use of it. It returns nil if the workload does
+// not exist. ready is false while the caches lack something.
+func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key rule.Key) (w *templating.Workload, ready bool, err error) {
 	cluster, err := hub.Cluster(ctx, r.Hub, s.Name)
 	if err != nil || cluster == nil {
 		return nil, false, err
 	}
-	d := spoke.DeploymentMetadata()
-	switch err := s.Reader.Get(ctx, key, d); {
+	o := spoke.WorkloadMetadata(v1alpha1.WorkloadKind(key.Kind))
+	switch err := s.Reader.Get(ctx, key.NamespacedName(), o); {
 	case apierrors.IsNotFound(err):
 		return nil, true, nil
 	case err != nil:
-		return nil, false, fmt.Errorf("reading Deployment %s of spoke %s: %w", key, s.Name, err)
-	case !d.DeletionTimestamp.IsZero():
+		return nil, false, fmt.Errorf("reading %s of spoke %s: %w", key, s.Name, err)
+	case !o.DeletionTimestamp.IsZero():
 		return nil, true, nil
 	}
 	ns := spoke.NamespaceMetadata()
@@ -212,14 +215,14 @@ func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.Name
 	case err != nil:
 		return nil, false, fmt.Errorf("reading namespace %s of spoke %s: %w", key.Namespace, s.Name, err)
 	}
-	w = workload(d, ns)
+	w = workload(v1alpha1.WorkloadKind(key.Kind), o, ns)
 	w.Cluster = *cluster
 	return w, true, nil
 }
 
-// workload returns a Deployment as templates see it.
-func workload(d, ns *metav1.PartialObjectMetadata) *templating.Workload {
-	return &templating.Workload{Kind: v1alpha1.DeploymentKind, Namespace: d.Namespace, NamespaceLabels: ns.Labels, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
+// workload returns a workload as templates see it.
+func workload(kind v1alpha1.WorkloadKind, o, ns *metav1.PartialObjectMetadata) *templating.Workload {
+	return &templating.Workload{Kind: kind, Namespace: o.Namespace, NamespaceLabels: ns.Labels, Name: o.Name, Labels: o.Labels, Annotations: o.Annotations}
 }
 
 // desired returns the AlertRules that the Deployment should have, by name, and the templates whose AlertRules
@@ -254,7 +257,7 @@ func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[s
 		if err != nil {
 			keep[t.Name] = true
 			count(ctx) // an Event
-			note := fmt.Sprintf("Deployment %s/%s of spoke %s: %v", w.Namespace, w.Name, w.Cluster.Name, err)
+			note := fmt.Sprintf("%s %s/%s of spoke %s: %v", w.Kind, w.Namespace, w.Name, w.Cluster.Name, err)
 			r.Recorder.Eventf(t, nil, corev1.EventTypeWarning, "NotGenerated", "Generate", "%s", spoke.Clip(note, spoke.MaxNote))
 			continue
 		}

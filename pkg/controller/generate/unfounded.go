@@ -126,7 +126,7 @@ func (r *Reconciler) misplaced(ctx context.Context, w *templating.Workload, ar, 
 		return reader.Again(r.Intervals), nil
 	}
 	inSpoke := s.Live.Reading()
-	now, err := present(ctx, inSpoke, client.ObjectKey{Namespace: w.Namespace, Name: w.Name})
+	now, err := present(ctx, inSpoke, w.Key())
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", before, err)
 	}
