@@ -64,10 +64,8 @@ type AlertRuleTemplateSpec struct {
 	// +optional
 	Placement *ClusterSelection `json:"placement,omitempty"`
 
-	// clusters is the former name of placement. A template that has it is not accepted, and its AlertRules
-	// stay as they are.
-	//
-	// Deprecated: use placement. It will be removed in the next release.
+	// clusters is the former name of placement, and will be removed in the next release. A template that has it
+	// is not accepted, and its AlertRules stay as they are.
 	// +optional
 	Clusters *ClusterSelection `json:"clusters,omitempty"`
 
@@ -170,17 +168,13 @@ type WorkloadSelection struct {
 	// +optional
 	Exclude *WorkloadExclusion `json:"exclude,omitempty"`
 
-	// matchLabels is the former name of selector.matchLabels. A template that has it is not accepted, and its
-	// AlertRules stay as they are.
-	//
-	// Deprecated: use selector. It will be removed in the next release.
+	// matchLabels is the former place of selector.matchLabels, and will be removed in the next release. A
+	// template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
-	// matchExpressions is the former name of selector.matchExpressions. A template that has it is not
-	// accepted, and its AlertRules stay as they are.
-	//
-	// Deprecated: use selector. It will be removed in the next release.
+	// matchExpressions is the former place of selector.matchExpressions, and will be removed in the next
+	// release. A template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	// +listType=atomic
 	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`

@@ -161,7 +161,7 @@ func (r *Reconciler) displace(ctx context.Context, w *templating.Workload, ar, e
 		return wait, nil
 	}
 	_, err = r.remove(ctx, existing)
-	return staleRetry, err // its event does not name this Deployment
+	return staleRetry, err // its event does not name this workload
 }
 
 // failed handles a failed write, and returns when to retry.
@@ -284,7 +284,7 @@ func (r *Reconciler) remakeNamespace(ctx context.Context, cause error) error {
 	return nil
 }
 
-// unfoundedOf returns the AlertRules of a Deployment that it should no longer have, and how long to wait if
+// unfoundedOf returns the AlertRules of a workload that it should no longer have, and how long to wait if
 // that is not known yet. One that is being deleted is left to its finalizers.
 func (r *Reconciler) unfoundedOf(ctx context.Context, w *templating.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) ([]doomed, time.Duration, error) {
 	var out []doomed

@@ -15,8 +15,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// confirmed returns the doomed AlertRules of a Deployment that are to be deleted, and when to check again, or
-// 0. The spoke's cache of the Deployment and its namespace is not sufficient: it can be old, and a proxy, or a
+// confirmed returns the doomed AlertRules of a workload that are to be deleted, and when to check again, or
+// 0. The spoke's cache of the workload and its namespace is not sufficient: it can be old, and a proxy, or a
 // server restored without data, can answer a list with 200 and no items. So both are read from the spoke, once
 // for all of the AlertRules, together with the identity of the cluster, because another cluster has other
 // workloads.
@@ -46,8 +46,8 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key rule.Key
 	return out, reader.Again(r.Intervals), nil
 }
 
-// confirm decides about doomed AlertRules with a Deployment and its namespace as a reader has them. If the
-// Deployment exists only in the cache or only in the spoke, the AlertRules that it decides about stay.
+// confirm decides about doomed AlertRules with a workload and its namespace as a reader has them. If the
+// workload exists only in the cache or only in the spoke, the AlertRules that it decides about stay.
 func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key rule.Key, w *templating.Workload, rules []doomed) ([]doomed, error) {
 	now, err := present(ctx, reader, key)
 	if err != nil {
@@ -76,8 +76,8 @@ func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key rule
 	return out, nil
 }
 
-// present reads a Deployment and its namespace, bypassing the cache. It returns nil if the API server says
-// that the Deployment does not exist.
+// present reads a workload and its namespace, bypassing the cache. It returns nil if the API server says
+// that the workload does not exist.
 func present(ctx context.Context, reader *live.Reading, key rule.Key) (*templating.Workload, error) {
 	kind := v1alpha1.WorkloadKind(key.Kind)
 	o, ns := spoke.WorkloadMetadata(kind), spoke.NamespaceMetadata()

@@ -22,12 +22,12 @@ const (
 	// paceMemory is how long the input of a workload's AlertRules is remembered. A spoke may have 20,000
 	// workloads of a kind, so fewer than DefaultWrites of them are forgotten per second.
 	paceMemory = time.Hour
-	// A Deployment may cause keyBurst rewrites at once, and then one per keyEvery.
+	// A workload may cause keyBurst rewrites at once, and then one per keyEvery.
 	keyBurst, keyEvery = 3, 10 * time.Second
 )
 
-// pace limits how often a spoke causes rewrites of AlertRules by changing its Deployments back and forth. The
-// first write for a Deployment, and changes on the hub, do not wait. Nothing is queued: the Deployment is read
+// pace limits how often a spoke causes rewrites of AlertRules by changing its workloads back and forth. The
+// first write for a workload, and changes on the hub, do not wait. Nothing is queued: the workload is read
 // again when its turn comes. The zero value is ready to use.
 type pace struct {
 	// writes is the rate per second; 0 means DefaultWrites.
@@ -39,7 +39,7 @@ type pace struct {
 
 type pacedSpoke struct {
 	bucket *rate.Limiter
-	// written are the Deployments whose AlertRules were written recently, and swept is when older ones were last
+	// written are the workloads whose AlertRules were written recently, and swept is when older ones were last
 	// dropped.
 	written map[rule.Key]*pacedKey
 	swept   time.Time
@@ -73,7 +73,7 @@ func (p *pace) spokeLocked(name string) *pacedSpoke {
 // seed is that of all digests of this process.
 var seed = maphash.MakeSeed()
 
-// digest is a digest of everything that a spoke contributes to a Deployment's AlertRules.
+// digest is a digest of everything that a spoke contributes to a workload's AlertRules.
 func digest(w *templating.Workload) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -83,7 +83,7 @@ func digest(w *templating.Workload) uint64 {
 	return h.Sum64()
 }
 
-// wait returns how long to delay the writes for a Deployment, given the digest of their input.
+// wait returns how long to delay the writes for a workload, given the digest of their input.
 func (p *pace) wait(spoke string, key rule.Key, digest uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *pace) wait(spoke string, key rule.Key, digest uint64) time.Duration {
 	return max(0, k.turn.Sub(now))
 }
 
-// wrote records writes for a Deployment and their input. Those of a first write do not count.
+// wrote records writes for a workload and their input. Those of a first write do not count.
 func (p *pace) wrote(spoke string, key rule.Key, digest uint64, writes int) {
 	if writes == 0 {
 		return

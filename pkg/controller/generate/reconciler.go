@@ -1,7 +1,7 @@
-// Package generate keeps an AlertRule on the hub for every Deployment in a spoke that an AlertRuleTemplate
+// Package generate keeps an AlertRule on the hub for every workload in a spoke that an AlertRuleTemplate
 // matches.
 //
-// It reconciles one Deployment in one spoke at a time. It reads the spoke's cache and writes only to the hub.
+// It reconciles one workload in one spoke at a time. It reads the spoke's cache and writes only to the hub.
 package generate
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// namespaceLag is when to check again for a Deployment's namespace, because the two arrive by separate
+// namespaceLag is when to check again for a workload's namespace, because the two arrive by separate
 // watches.
 const namespaceLag = time.Second
 
@@ -41,8 +41,8 @@ const namespaceLag = time.Second
 // reconcile as well, unless another key made the write.
 const staleRetry = time.Second
 
-// quotaRetry is when to retry a Deployment that lacks AlertRules because of the spoke's quota. It is enqueued when there is
-// room; this is for room that another Deployment did not use.
+// quotaRetry is when to retry a workload that lacks AlertRules because of the spoke's quota. It is enqueued when there is
+// room; this is for room that another workload did not use.
 const quotaRetry = 5 * time.Minute
 
 // Spokes are the engaged spokes.
@@ -69,7 +69,7 @@ type Options struct {
 	Spokes Spokes
 	// Brake holds mass deletions.
 	Brake *brake.Brake
-	// Recorder emits Events about templates that can't be filled in for a Deployment.
+	// Recorder emits Events about templates that can't be filled in for a workload.
 	Recorder events.EventRecorder
 	// Contests slows down writes that another client reverts; nil means one for this Reconciler only.
 	Contests *contest.Writes
@@ -81,7 +81,7 @@ type Options struct {
 	Propagation *metrics.Propagation
 	// Namespace is the namespace of generated AlertRules.
 	Namespace string
-	// NamespaceShare is how many percent of a spoke's maxRules the Deployments of one of its namespaces can use;
+	// NamespaceShare is how many percent of a spoke's maxRules the workloads of one of its namespaces can use;
 	// 0 means all.
 	NamespaceShare int
 	// Writes is how many AlertRules per second a spoke may cause to be rewritten; 0 means DefaultWrites.
@@ -92,18 +92,18 @@ type Options struct {
 	Validator *validation.Validator
 }
 
-// Reconciler manages the AlertRules of one Deployment in one spoke.
+// Reconciler manages the AlertRules of one workload in one spoke.
 type Reconciler struct {
 	Options
 
 	writes *expect.Writes[types.NamespacedName]
 	quota  quota
 	pace   pace
-	// replays limits how often the Deployments of a changed namespace are enqueued.
+	// replays limits how often the workloads of a changed namespace are enqueued.
 	replays spoke.Replays
 }
 
-// Lacking returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a namespace
+// Lacking returns the number of workloads of a spoke that lack AlertRules because of maxRules, and a namespace
 // that has its share if others have not.
 func (r *Reconciler) Lacking(spoke string) (n int, namespace string) { return r.quota.lackingOf(spoke) }
 
@@ -137,7 +137,7 @@ func applied(unseen, waits time.Duration) bool {
 	return unseen == 0 && (waits == 0 || waits > staleRetry)
 }
 
-// Reconcile reconciles the AlertRules of one Deployment.
+// Reconcile reconciles the AlertRules of one workload.
 func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 	s := r.Spokes.Spoke(req.ClusterName.String())
 	if s == nil || !s.Reads(v1alpha1.WorkloadKind(req.Kind)) {
@@ -225,7 +225,7 @@ func workload(kind v1alpha1.WorkloadKind, o, ns *metav1.PartialObjectMetadata) *
 	return &templating.Workload{Kind: kind, Namespace: o.Namespace, NamespaceLabels: ns.Labels, Name: o.Name, Labels: o.Labels, Annotations: o.Annotations}
 }
 
-// desired returns the AlertRules that the Deployment should have, by name, and the templates whose AlertRules
+// desired returns the AlertRules that the workload should have, by name, and the templates whose AlertRules
 // stay as they are because their desired state is unknown. A bad template affects only its own.
 func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[string]*v1alpha1.AlertRule, map[string]bool, error) {
 	if w == nil {
@@ -267,7 +267,7 @@ func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[s
 }
 
 // made returns the AlertRule that a template generates for a workload. The error says that the two are not
-// valid together, so the hub would refuse the result. If the Deployment's adjustments are the cause, it omits
+// valid together, so the hub would refuse the result. If the workload's adjustments are the cause, it omits
 // them.
 func (r *Reconciler) made(t *v1alpha1.AlertRuleTemplate, w templating.Workload) (*v1alpha1.AlertRule, error) {
 	ar, err := templating.Rule(t, w, r.Namespace)

@@ -26,7 +26,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// recent is the age up to which a Deployment counts as new, so that its alert is urgent. Older ones come with
+// recent is the age up to which a workload counts as new, so that its alert is urgent. Older ones come with
 // a spoke's first list.
 const recent = 5 * time.Minute
 
@@ -56,10 +56,10 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	return nil
 }
 
-// lane returns where a key waits: with the Deployments of the same namespace. It has no namespace of the hub.
+// lane returns where a key waits: with the workloads of the same namespace. It has no namespace of the hub.
 func lane(req queue.Request) queue.Lane { return queue.Lane{Namespace: req.Namespace} }
 
-// read passes updates of the labels and annotations of a Deployment, which are all that templates read. Its
+// read passes updates of the labels and annotations of a workload, which are all that templates read. Its
 // status changes frequently.
 var read = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
