@@ -363,16 +363,18 @@ type AlertRuleTemplateStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// summary counts the workloads that the template matches, in all spokes to which the manager is connected.
-	// It is updated about once a minute.
+	// summary counts the workloads that the template matches. It is updated about once a minute. A spoke that is
+	// unreachable is counted with its last known numbers. After a restart, the summary stays as it was until the
+	// workloads of all spokes are processed, or 10 minutes have passed. Then it leaves out spokes that are still
+	// unreachable.
 	// +optional
 	Summary *TemplateSummary `json:"summary,omitempty"`
 }
 
 // TemplateSummary counts the workloads that a template matches.
 type TemplateSummary struct {
-	// matched is the number of workloads that the template selects. Each of them is counted in one of the
-	// other fields as well, as soon as it is processed.
+	// matched is the number of workloads that the template selects, and the sum of the other fields. Of a template
+	// that is not accepted, it is the number of workloads that have an AlertRule of it.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Matched int32 `json:"matched"`
@@ -393,8 +395,8 @@ type TemplateSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Refused int32 `json:"refused,omitempty"`
 
-	// failed is the number of workloads for which no AlertRule can be generated. Events of the template name
-	// them and the cause.
+	// failed is the number of workloads for which no AlertRule can be generated. Events of the template, or the
+	// manager's log, name them and the cause.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed,omitempty"`

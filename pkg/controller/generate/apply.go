@@ -20,6 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/coverage"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -52,10 +53,14 @@ func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired 
 		}
 		if existing == nil && !r.quota.take(w.Cluster.Name, w.Cluster.MaxRules, w.Namespace, hub.Key(ar)) {
 			full = true
+			tell(ctx, ar.Labels[v1alpha1.TemplateLabel], coverage.Refused)
 			continue
 		}
 		left, err := r.applyOne(ctx, w, ar, existing)
 		errs = append(errs, err)
+		if existing == nil && (err != nil || left > 0) {
+			tell(ctx, ar.Labels[v1alpha1.TemplateLabel], coverage.Failed)
+		}
 		if existing == nil && err == nil && left == 0 {
 			// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
 			left = r.writes.Pending(hub.Key(ar))

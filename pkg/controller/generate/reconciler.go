@@ -27,6 +27,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/coverage"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -77,6 +78,8 @@ type Options struct {
 	Changed func(rule.Key)
 	// Intervals scales the retry intervals.
 	Intervals interval.Scale
+	// Outcomes is told what became of each workload; it may be nil.
+	Outcomes Outcomes
 	// Propagation measures the latency of changes; it may be nil.
 	Propagation *metrics.Propagation
 	// Namespace is the namespace of generated AlertRules.
@@ -152,6 +155,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 		return reconcile.Result{}, err
 	}
 	if !ready {
+		r.report(s, req, coverage.Outcomes{}) // nothing can be generated yet
 		return reconcile.Result{RequeueAfter: namespaceLag}, nil
 	}
 	input := digest(workload)
@@ -164,12 +168,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	ctx, told := telling(ctx)
 	desired, keep, err := r.desired(ctx, workload)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	unseen, waits, full, failed := r.apply(ctx, workload, desired)
 	r.quota.record(s.Name, key, full)
+	r.report(s, req, withKept(workload, told, keep, existing))
 	if failed == nil && applied(unseen, waits) {
 		r.Propagation.WorkloadDone(s.Name, key)
 	}
@@ -245,23 +251,29 @@ func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[s
 			keep[t.Name] = true // the template's status shows it
 			continue
 		}
-		matches, err := templating.Matches(t, *w)
+		selects, err := templating.SelectsWorkload(t, *w)
 		if err != nil {
 			keep[t.Name] = true
 			continue
 		}
-		if !matches {
+		if !selects {
+			continue
+		}
+		if templating.TurnedOff(t, *w) {
+			tell(ctx, t.Name, coverage.Disabled)
 			continue
 		}
 		ar, err := r.made(t, *w)
 		if err != nil {
 			keep[t.Name] = true
+			tell(ctx, t.Name, coverage.Failed)
 			count(ctx) // an Event
 			note := fmt.Sprintf("%s %s/%s of spoke %s: %v", w.Kind, w.Namespace, w.Name, w.Cluster.Name, err)
 			r.Recorder.Eventf(t, nil, corev1.EventTypeWarning, "NotGenerated", "Generate", "%s", spoke.Clip(note, spoke.MaxNote))
 			continue
 		}
 		desired[ar.Name] = ar
+		tell(ctx, t.Name, coverage.Generated)
 	}
 	return desired, keep, nil
 }

@@ -60,7 +60,7 @@ func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID, gener
 			return fmt.Errorf("indexing AlertRules by %s: %w", field, err)
 		}
 	}
-	return nil
+	return indexNamed(ctx, indexer)
 }
 
 func placementKeys(o client.Object) []string {

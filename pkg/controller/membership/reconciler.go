@@ -52,6 +52,8 @@ type Reconciler struct {
 	Failures Failures
 	// Evaluation reports the state of the spokes' evaluators; it may be nil.
 	Evaluation Evaluation
+	// Coverage reports which workloads have an alert; it may be nil.
+	Coverage Coverage
 	// Renewals reports how the tokens of the spokes are renewed; it is nil if they are not.
 	Renewals Renewals
 	// Contests slows down writes that another client reverts, and reports those that concern a spoke.
@@ -161,6 +163,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	status := statusOf(sc, n, metav1.NewTime(now))
 	tellFailing(&status, failing(r.Failures, sc, n.seen))
 	r.tellEvaluation(&status, sc, n)
+	tellCoverage(&status, r.Coverage, req.Name)
 	later, err := r.show(ctx, sc, secret, status)
 	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again, later, n.validity(sc, now).wait())}, err
 }

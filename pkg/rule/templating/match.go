@@ -59,6 +59,13 @@ var systemNamespaces = []v1alpha1.NamespaceName{
 // Matches reports whether a template generates an AlertRule for a workload: it selects the workload,
 // and the workload's annotations don't disable it. It returns an error for an invalid selector.
 func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
+	ok, err := SelectsWorkload(t, w)
+	return ok && !TurnedOff(t, w), err
+}
+
+// SelectsWorkload reports whether a template selects a workload, whose annotations may disable it. It returns an
+// error for an invalid selector.
+func SelectsWorkload(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if ok, err := reaches(t, w); !ok || err != nil {
 		return false, err
 	}
@@ -67,10 +74,7 @@ func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 			return false, err
 		}
 	}
-	if ok, err := selected(t.Spec.Workloads, w); !ok || err != nil {
-		return false, err
-	}
-	return !TurnedOff(t, w), nil
+	return selected(t.Spec.Workloads, w)
 }
 
 // TurnedOff reports whether the annotations of a workload disable the alert of a template.
