@@ -105,11 +105,10 @@ type AlertRuleTemplateSpec struct {
 	// +default=["alerts","disable","for"]
 	Allow []Adjustment `json:"allow,omitzero"`
 
-	// ruleNamespace defines the namespace of the PrometheusRules in the spokes. With Workload, it is the
-	// namespace of the workload. With Operator, it is the namespace of the spoke's chosen Prometheus or, if
+	// ruleNamespace defines the namespace of the PrometheusRules in the spokes. With Workload, which is the
+	// default, it is the namespace of the workload. With Operator, it is the namespace of the spoke's chosen Prometheus or, if
 	// that is not known, the chart value ruleNamespace (flag --rule-namespace of the manager).
 	// +optional
-	// +default="Workload"
 	RuleNamespace TemplateRuleNamespace `json:"ruleNamespace,omitempty"`
 
 	// suspend leaves the generated AlertRules unchanged: while suspend is true, the template does not create,
