@@ -1,17 +1,21 @@
 package generate
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
@@ -57,9 +61,17 @@ func TestOutcomes(t *testing.T) {
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{v1alpha1.AdjustmentPrefix + string(v1alpha1.AdjustDisable): "c-off"}}},
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: "web"}},
 	).Build()
-	is := recorded{}
+	is, refuse := recorded{}, error(nil)
+	refusing := interceptor.NewClient(onHub.Hub.(client.WithWatch), interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			if refuse != nil {
+				return refuse
+			}
+			return c.Apply(ctx, o, opts...)
+		},
+	})
 	r := NewReconciler(Options{
-		Hub: onHub.Hub, Guard: guarded(onHub.Hub), Brake: brake.New(clock.RealClock{}, 0), Witness: hub.NewWitness(), Recorder: events.NewFakeRecorder(10), Outcomes: is,
+		Hub: refusing, Guard: guarded(onHub.Hub), Brake: brake.New(clock.RealClock{}, 0), Witness: hub.NewWitness(), Recorder: events.NewFakeRecorder(10), Outcomes: is,
 		Spokes:    &emptied{one: spoke.Spoke{Name: "spoke", Reader: inSpoke, Identity: &identity{}}},
 		Namespace: "rulefleet-generated", Validator: validation.New(validation.Options{GeneratedNamespace: "rulefleet-generated"}),
 	})
@@ -68,8 +80,9 @@ func TestOutcomes(t *testing.T) {
 		t.Helper()
 		req := queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: "spoke"}
 		req.NamespacedName = types.NamespacedName{Namespace: namespace, Name: name}
-		_, err := r.Reconcile(t.Context(), req)
-		must(t, err)
+		if _, err := r.Reconcile(t.Context(), req); !errors.Is(err, refuse) {
+			t.Fatal(err)
+		}
 		of, told := is[rule.Key{Kind: "Deployment", Namespace: namespace, Name: name}]
 		if !told {
 			t.Errorf("nothing is reported of %s", req)
@@ -84,7 +97,13 @@ func TestOutcomes(t *testing.T) {
 	must(t, onHub.Hub.Get(t.Context(), client.ObjectKey{Name: "spoke"}, sc))
 	sc.Spec.MaxRules = new(int32(2))
 	must(t, onHub.Hub.Update(t.Context(), sc))
-	want["a-down"] = coverage.Generated
+	refuse = errors.New("the hub is away")
+	want["a-down"], want["b-full"] = coverage.Failed, coverage.Failed
+	if got := reconcile("shop", "web"); !maps.Equal(got, want) {
+		t.Errorf("without a write, got %v", got)
+	}
+	refuse = nil
+	want["a-down"], want["b-full"] = coverage.Generated, coverage.Refused
 	if got := reconcile("shop", "web"); !maps.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}

@@ -26,7 +26,8 @@ func TestNamingWorkloads(t *testing.T) {
 	for i := range rules {
 		got = append(got, rules[i].Name)
 	}
-	if slices.Sort(got); !slices.Equal(got, []string{"generated", "tenant", "written"}) {
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"generated", "tenant", "written"}) {
 		t.Errorf("got %v", got)
 	}
 }
