@@ -64,10 +64,8 @@ type AlertRuleTemplateSpec struct {
 	// +optional
 	Placement *ClusterSelection `json:"placement,omitempty"`
 
-	// clusters is the former name of placement. A template that has it is not accepted, and its AlertRules
-	// stay as they are.
-	//
-	// Deprecated: use placement. It will be removed in the next release.
+	// clusters is the former name of placement, and will be removed in the next release. A template that has it
+	// is not accepted, and its AlertRules stay as they are.
 	// +optional
 	Clusters *ClusterSelection `json:"clusters,omitempty"`
 
@@ -107,11 +105,10 @@ type AlertRuleTemplateSpec struct {
 	// +default=["alerts","disable","for"]
 	Allow []Adjustment `json:"allow,omitzero"`
 
-	// ruleNamespace defines the namespace of the PrometheusRules in the spokes. With Workload, it is the
-	// namespace of the workload. With Operator, it is the namespace of the spoke's chosen Prometheus or, if
+	// ruleNamespace defines the namespace of the PrometheusRules in the spokes. With Workload, which is the
+	// default, it is the namespace of the workload. With Operator, it is the namespace of the spoke's chosen Prometheus or, if
 	// that is not known, the chart value ruleNamespace (flag --rule-namespace of the manager).
 	// +optional
-	// +default="Workload"
 	RuleNamespace TemplateRuleNamespace `json:"ruleNamespace,omitempty"`
 
 	// suspend leaves the generated AlertRules unchanged: while suspend is true, the template does not create,
@@ -170,17 +167,13 @@ type WorkloadSelection struct {
 	// +optional
 	Exclude *WorkloadExclusion `json:"exclude,omitempty"`
 
-	// matchLabels is the former name of selector.matchLabels. A template that has it is not accepted, and its
-	// AlertRules stay as they are.
-	//
-	// Deprecated: use selector. It will be removed in the next release.
+	// matchLabels is the former place of selector.matchLabels, and will be removed in the next release. A
+	// template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
-	// matchExpressions is the former name of selector.matchExpressions. A template that has it is not
-	// accepted, and its AlertRules stay as they are.
-	//
-	// Deprecated: use selector. It will be removed in the next release.
+	// matchExpressions is the former place of selector.matchExpressions, and will be removed in the next
+	// release. A template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	// +listType=atomic
 	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"os"
 	"time"
 
@@ -239,6 +240,10 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Render: render, Tenants: tenants, Places: places, Changed: board.Notify,
 	})
 	provider.SetLifecycle(spoke.Lifecycle{
+		Kinds: func(name string) []v1alpha1.WorkloadKind {
+			kinds, _ := hub.WorkloadKinds(ctx, local.GetClient(), name) // the cache has synced, so an error means that the process is ending
+			return kinds
+		},
 		Left: []func(string){propagation.Forget, contests.ForgetSpoke, poller.Forget, generator.Forget, distributor.Forget, counter.Forget},
 		// Writes to the former cluster were not undone in this one, and a restored server lacks writes that no client has undone.
 		Replaced:   []func(string){contests.ForgetSpoke, held.Beware, counter.Forget},

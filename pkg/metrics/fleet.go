@@ -171,7 +171,7 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 
 // optionalConditions are the conditions that a spoke does not always have.
 var optionalConditions = []string{
-	v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent, v1alpha1.ConditionCredentialValid,
+	v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent, v1alpha1.ConditionCredentialValid, v1alpha1.ConditionWorkloadsReadable,
 }
 
 // spokeConditions are all conditions that are counted.

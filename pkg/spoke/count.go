@@ -12,14 +12,6 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// workloadPaths are the paths of the workloads of each kind in all namespaces.
-var workloadPaths = map[v1alpha1.WorkloadKind]string{
-	v1alpha1.DeploymentKind:  "/apis/apps/v1/deployments",
-	v1alpha1.StatefulSetKind: "/apis/apps/v1/statefulsets",
-	v1alpha1.DaemonSetKind:   "/apis/apps/v1/daemonsets",
-	v1alpha1.CronJobKind:     "/apis/batch/v1/cronjobs",
-}
-
 // maxCount bounds what a spoke can say about a number of objects.
 const maxCount = 1 << 30
 
@@ -37,7 +29,8 @@ func (s *Spoke) Count(ctx context.Context, kind v1alpha1.WorkloadKind) (int32, e
 }
 
 func count(ctx context.Context, c rest.Interface, kind v1alpha1.WorkloadKind) (int32, error) {
-	body, err := bodyOf(ctx, c.Get().AbsPath(workloadPaths[kind]).Param("limit", "1").SetHeader("Accept", asMetadata))
+	gv := WorkloadMetadata(kind).GroupVersionKind()
+	body, err := bodyOf(ctx, c.Get().AbsPath("apis", gv.Group, gv.Version, WorkloadResource(kind)).Param("limit", "1").SetHeader("Accept", asMetadata))
 	if err != nil {
 		return 0, fmt.Errorf("counting %ss: %w", kind, err)
 	}

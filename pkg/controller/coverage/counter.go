@@ -279,9 +279,12 @@ func same(a, b coverage.Result) bool {
 // listed returns the workloads in the cache of a spoke, by kind and all together.
 func listed(ctx context.Context, s *spoke.Spoke) (byKind map[v1alpha1.WorkloadKind][]rule.Key, all []rule.Key, err error) {
 	byKind = map[v1alpha1.WorkloadKind][]rule.Key{}
-	for _, kind := range kindsOf(s) {
+	for _, kind := range rule.WorkloadKinds() {
+		if !s.Reads(kind) {
+			continue
+		}
 		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(spoke.DeploymentMetadata().GroupVersionKind())
+		list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
 		if err := s.Reader.List(ctx, list); err != nil {
 			return nil, nil, fmt.Errorf("listing the %ss in the cache: %w", kind, err)
 		}
@@ -294,11 +297,6 @@ func listed(ctx context.Context, s *spoke.Spoke) (byKind map[v1alpha1.WorkloadKi
 		byKind[kind], all = keys, append(all, keys...)
 	}
 	return byKind, all, nil
-}
-
-// kindsOf returns the kinds of workloads that are in the cache of a spoke.
-func kindsOf(*spoke.Spoke) []v1alpha1.WorkloadKind {
-	return []v1alpha1.WorkloadKind{v1alpha1.DeploymentKind}
 }
 
 // kinds returns the workloads of all kinds that can be listed. It is not known while the spoke was not asked for each
@@ -332,7 +330,7 @@ func (c *Counter) askLocked(ctx context.Context, is *counted, s *spoke.Spoke) {
 	go func() {
 		totals := map[v1alpha1.WorkloadKind]int32{}
 		for _, kind := range rule.WorkloadKinds() {
-			if slices.Contains(kindsOf(s), kind) {
+			if s.Reads(kind) {
 				continue
 			}
 			n, err := c.ask(ctx, s, kind)

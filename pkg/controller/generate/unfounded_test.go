@@ -52,7 +52,7 @@ func newLosing(t *testing.T) *losing {
 		ObjectMeta: metav1.ObjectMeta{Name: "down", UID: "template"},
 		Spec: v1alpha1.AlertRuleTemplateSpec{
 			AlertSpec: v1alpha1.AlertSpec{Alert: "Down", Expr: "up == 0"},
-			Clusters:  &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}},
+			Placement: &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}},
 		},
 	}
 	l.member = &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke", UID: "member"}}
@@ -364,3 +364,4 @@ type nobody struct{}
 func (nobody) Spoke(string) *spoke.Spoke { return nil }
 func (nobody) Spokes() []*spoke.Spoke    { return nil }
 func (nobody) ChangedSoon(string)        {}
+func (nobody) KindsChanged()             {}

@@ -88,7 +88,7 @@ type Rules interface {
 	// Served reports whether the hub serves the operator's kinds and none of them is being deleted. While one is
 	// being deleted, nothing is removed from spokes.
 	Served(ctx context.Context) (bool, error)
-	// Generated returns the AlertRules that templates generated for Deployments of a spoke.
+	// Generated returns the AlertRules that templates generated for workloads of a spoke.
 	Generated(ctx context.Context, spoke string) ([]v1alpha1.AlertRule, error)
 	// Placed returns the AlertRules, as namespace/name, that are placed on a spoke.
 	Placed(ctx context.Context, spoke string) ([]string, error)
@@ -98,7 +98,7 @@ type Rules interface {
 	// Forgotten reports whether the identity of a spoke may be lost: the CustomResourceDefinition of
 	// SpokeClusters was deleted and created again after its Secret was created.
 	Forgotten(ctx context.Context, registered time.Time) (bool, error)
-	// Lacking returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a
+	// Lacking returns the number of workloads of a spoke that lack AlertRules because of maxRules, and a
 	// namespace that has its share if others have not.
 	Lacking(spoke string) (n int, namespace string)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
-// adjustments are the changes that the annotations of a Deployment request from one template. People
+// adjustments are the changes that the annotations of a workload request from one template. People
 // who have no permissions on the hub write them in a spoke. Annotations that the template does not
 // allow, and invalid ones, are ignored and reported.
 type adjustments struct {
@@ -38,10 +38,10 @@ const (
 	alertsEnabled  = "enabled"
 )
 
-// maxIgnored limits the number of reported mistakes of one Deployment.
+// maxIgnored limits the number of reported mistakes of one workload.
 const maxIgnored = 10
 
-// adjust reads the annotations of a Deployment, as far as a template allows them.
+// adjust reads the annotations of a workload, as far as a template allows them.
 func adjust(t *v1alpha1.AlertRuleTemplate, w Workload) adjustments {
 	a := adjustments{template: t, templates: w.Templates, reserved: reserved(w.Kind)}
 	for _, key := range slices.Sorted(maps.Keys(w.Annotations)) {

@@ -29,6 +29,11 @@ type Workload struct {
 	fault *rule.Invalid
 }
 
+// Key returns the key of the workload in its spoke.
+func (w Workload) Key() rule.Key {
+	return rule.Key{Kind: string(w.Kind), Namespace: w.Namespace, Name: w.Name}
+}
+
 // Unadjusted returns the workload without the annotations that adjust its AlertRules, because the
 // AlertRule with these annotations is not valid.
 func (w Workload) Unadjusted(bad *rule.Invalid) Workload {
