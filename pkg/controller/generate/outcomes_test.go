@@ -75,7 +75,7 @@ func TestOutcomes(t *testing.T) {
 		Spokes:    &emptied{one: spoke.Spoke{Name: "spoke", Reader: inSpoke, Identity: &identity{}}},
 		Namespace: "rulefleet-generated", Validator: validation.New(validation.Options{GeneratedNamespace: "rulefleet-generated"}),
 	})
-	r.quota.add("spoke", "shop", named("down-1")) // the AlertRule that is kept
+	r.quota.add("spoke", "shop", types.NamespacedName{Namespace: "rulefleet-generated", Name: "down-1"}) // the AlertRule that is kept
 	reconcile := func(namespace, name string) coverage.Outcomes {
 		t.Helper()
 		req := queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: "spoke"}
