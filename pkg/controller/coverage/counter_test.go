@@ -104,7 +104,7 @@ func (f *fleet) start() {
 
 // engage engages the first spoke, again.
 func (f *fleet) engage() {
-	time.Sleep(time.Second)
+	<-time.After(time.Second)
 	f.spokes = []*spoke.Spoke{{Name: "eu", Reader: f.inSpoke, Since: time.Now()}}
 }
 
@@ -126,7 +126,7 @@ func (f *fleet) count() string {
 		f.t.Fatal(err)
 	}
 	synctest.Wait()
-	time.Sleep(period)
+	<-time.After(period)
 	is := f.counter.Coverage("eu")
 	if is == nil {
 		return "unknown"
