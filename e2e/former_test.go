@@ -84,8 +84,13 @@ func TestFormerTemplates(t *testing.T) {
 	tpl := &v1alpha1.AlertRuleTemplate{}
 	must(t, read(t.Context(), f.Hub, client.ObjectKey{Name: "scoped-1"}, tpl))
 	tpl.Spec.For = "7m"
-	if err := f.Hub.Client.Update(t.Context(), tpl); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "move its content to spec.placement") || !strings.Contains(err.Error(), "move them to spec.workloads.selector") {
+	if err := f.Hub.Client.Update(t.Context(), tpl); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "move its content to spec.placement") {
 		t.Errorf("a write that keeps the former keys: %v", err)
+	}
+
+	tpl.Spec.Clusters = nil
+	if err := f.Hub.Client.Update(t.Context(), tpl); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "move them to spec.workloads.selector") {
+		t.Errorf("a write that keeps one of the former keys: %v", err)
 	}
 
 	f.rewrite(t, presently)
