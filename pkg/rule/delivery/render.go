@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -100,28 +101,28 @@ func groupsOf(s rule.Source, c rule.Cluster, o Options) ([]monitoringv1.RuleGrou
 
 // groupOf returns the group of an AlertRule for one spoke.
 func groupOf(r *v1alpha1.AlertRule, c rule.Cluster, o Options) ([]monitoringv1.RuleGroup, error) {
-	e := effective(r, c)
-	alert, bad := placeholder.ForCluster(c.Name, c.Labels).Alert(e.alert)
+	e := rule.Merge(r.Spec.AlertSpec, slices.Values(r.Spec.Overrides), c)
+	alert, bad := placeholder.ForCluster(c.Name, c.Labels).Alert(e.Alert)
 	if bad != nil {
-		return nil, e.blame(bad)
+		return nil, e.Blame(bad)
 	}
 	// A rule that Prometheus can't parse fails the reload of all of them, and what a
 	// label of a spoke may hold is known only now.
-	if alert.Expr != e.alert.Expr {
+	if alert.Expr != e.Alert.Expr {
 		if bad := checkExpr(alert.Expr); bad != nil {
 			bad.Message = fmt.Sprintf("after its placeholders are replaced with the values of SpokeCluster %s: %s; correct the labels of the SpokeCluster, or the expression", c.Name, bad.Message)
-			return nil, e.blame(bad)
+			return nil, e.Blame(bad)
 		}
 	}
 	if o.Tenancy.EnforceNamespace && o.tenant(r.Namespace) {
 		expr, f := promql.Enforce(alert.Expr, r.Namespace)
 		if f != nil {
-			return nil, e.blame(rule.InvalidExpr(alert.Expr, &f.Fault))
+			return nil, e.Blame(rule.InvalidExpr(alert.Expr, &f.Fault))
 		}
 		alert.Expr = expr
 	}
 	if bad := compat.CheckChosen(alert, c); bad != nil {
-		return nil, e.blame(bad)
+		return nil, e.Blame(bad)
 	}
 	return []monitoringv1.RuleGroup{{
 		// Stable: Prometheus keeps an alert's "for" under group and alert names.

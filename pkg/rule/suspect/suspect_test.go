@@ -133,7 +133,7 @@ func TestSuspectUnplaced(t *testing.T) {
 // was made anew and has no labels.
 func TestSuspectUnmatched(t *testing.T) {
 	from := func(clusters v1alpha1.ClusterSelection) v1alpha1.AlertRuleTemplateSpec {
-		return v1alpha1.AlertRuleTemplateSpec{Clusters: &clusters}
+		return v1alpha1.AlertRuleTemplateSpec{Placement: &clusters}
 	}
 	goldSpec, disabled, elsewhere := from(byTier("gold")), from(byTier("gold")), from(byTier("gold"))
 	disabled.State = v1alpha1.Disabled

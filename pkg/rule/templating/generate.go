@@ -1,6 +1,7 @@
 package templating
 
 import (
+	"maps"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,22 +16,26 @@ import (
 
 // Rule returns the AlertRule that a template generates for a workload, in the hub's namespace for
 // generated AlertRules. An error is an *Invalid that explains why it can't be generated for this
-// workload, such as a missing label. Annotations of the Deployment adjust the AlertRule as far as the
+// workload, such as a missing label. Annotations of the workload adjust the AlertRule as far as the
 // template allows. IgnoredAnnotation lists the annotations that don't.
 //
-// The AlertRule has no ownerReferences. When a template or Deployment is gone, the operator removes
+// The AlertRule has no ownerReferences. When a template or workload is gone, the operator removes
 // its AlertRules with its own safeguards, and not the garbage collector.
 func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha1.AlertRule, error) {
-	alert, bad := placeholder.ForDeployment(placeholder.Deployment{Name: w.Name, Namespace: w.Namespace, Cluster: w.Cluster.Name, Labels: w.Labels, Annotations: w.Annotations}).Alert(t.Spec.AlertSpec)
+	e := EffectiveIn(t, w.Cluster)
+	a := adjust(t, e.Alert.Labels, w)
+	maps.Copy(e.Parameters, a.parameters)
+	alert, bad := placeholder.ForWorkload(placeholder.Workload{
+		Kind: w.Kind, Name: w.Name, Namespace: w.Namespace, Cluster: w.Cluster.Name, Labels: w.Labels, Annotations: w.Annotations,
+	}, e.Parameters).Alert(e.Alert)
 	if bad != nil {
-		return nil, bad
+		return nil, e.Blame(bad)
 	}
 	if alert.Labels == nil {
 		alert.Labels = map[string]v1alpha1.LabelText{}
 	}
-	a := adjust(t, w)
 	a.apply(&alert)
-	// Set last, so that neither the template nor the Deployment can override them.
+	// Set last, so that neither the template nor the workload can override them.
 	alert.Labels[rule.NamespaceLabel] = storedText(w.Namespace)
 	alert.Labels[rule.WorkloadLabel(w.Kind)] = storedText(w.Name)
 	ar := &v1alpha1.AlertRule{
@@ -65,7 +70,7 @@ func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha
 }
 
 // Sound reports whether the AlertRule that a valid template generates for a workload is certainly
-// valid. Inserted values are escaped, so only its size and the Deployment's adjustments can make it
+// valid. Inserted values are escaped, so only its size and the workload's adjustments can make it
 // invalid. Validating all rules of a fleet would take a minute at each start.
 func Sound(r *v1alpha1.AlertRule, w Workload) bool {
 	const small = 4096
