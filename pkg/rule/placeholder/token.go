@@ -88,7 +88,7 @@ func (st Stage) token(t token, start, end int, at promql.Position) (string, *rul
 		return "", &rule.Fault{Pos: t.start - start, Message: t.placeholder.String() + " " + fmt.Sprintf(format, args...)}
 	}
 	if t.start != start || t.end != end {
-		return refuse("is joined to the text beside it; put a space or an operator between them, or use a parameter with the whole value")
+		return refuse("is joined to the text beside it; put an operator between them, or use a parameter for the whole value")
 	}
 	v, err := st.parameter(t.placeholder)
 	if err != nil {
