@@ -46,18 +46,27 @@ func TargetNamespace(s rule.Source, c rule.Cluster, o Options) string {
 	switch {
 	case s.GetRuleNamespace() != "":
 		return string(s.GetRuleNamespace())
-	case w != nil:
+	case w != nil && !s.InOperatorNamespace():
 		return string(w.Namespace)
 	case !Anywhere(s, o):
 		return s.GetNamespace()
 	}
-	return cmp.Or(evaluation.OnlyNamespace(&c), o.RuleNamespace, s.GetNamespace())
+	return cmp.Or(evaluation.OnlyNamespace(&c), o.RuleNamespace, o.AdminNamespace)
 }
 
-// Anywhere reports whether nothing in a source determines the namespace that it is about. Its
-// PrometheusRule goes into the namespace of the spoke's Prometheus.
+// Anywhere reports whether nothing in a source determines the namespace of its PrometheusRule, which goes into the
+// namespace of the spoke's Prometheus.
 func Anywhere(s rule.Source, o Options) bool {
-	return s.GetRuleNamespace() == "" && s.GetWorkloadRef() == nil && s.GetNamespace() == o.AdminNamespace
+	return s.GetRuleNamespace() == "" && (s.InOperatorNamespace() || s.GetWorkloadRef() == nil && s.GetNamespace() == o.AdminNamespace)
+}
+
+// LabelNamespace returns the value of the label namespace of a source's alerts in a spoke, unless the source is from the
+// admin namespace: the namespace of the workload or, without one, that of the PrometheusRule.
+func LabelNamespace(s rule.Source, c rule.Cluster, o Options) string {
+	if w := s.GetWorkloadRef(); w != nil && s.InOperatorNamespace() {
+		return string(w.Namespace)
+	}
+	return TargetNamespace(s, c, o)
 }
 
 // Render returns the PrometheusRule of a source for one spoke in which it is enabled. The source has
@@ -175,7 +184,7 @@ func ruleLabels(s rule.Source, alert v1alpha1.AlertSpec, c rule.Cluster, o Optio
 		labels[rule.SeverityLabel] = gotemplate.Literal(string(alert.Severity))
 	}
 	if s.GetNamespace() != o.AdminNamespace {
-		maps.Copy(labels, forced(o.Tenancy, TargetNamespace(s, c, o)))
+		maps.Copy(labels, forced(o.Tenancy, LabelNamespace(s, c, o)))
 	}
 	if o.ClusterLabel != "" {
 		labels[o.ClusterLabel] = gotemplate.Literal(evaluation.LabelValue(&c))

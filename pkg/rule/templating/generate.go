@@ -60,6 +60,9 @@ func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha
 			State:     v1alpha1.Enabled,
 		},
 	}
+	if t.Spec.RuleNamespace == v1alpha1.InOperatorNamespace {
+		ar.Spec.RuleNamespaceFrom = v1alpha1.InOperatorNamespace
+	}
 	if len(validation.IsValidLabelValue(w.Cluster.Name)) == 0 {
 		ar.Labels[v1alpha1.ClusterLabel] = w.Cluster.Name
 	}

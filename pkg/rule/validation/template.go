@@ -61,10 +61,8 @@ func checkSelected(t *v1alpha1.AlertRuleTemplate) *rule.Invalid {
 	if bad := checkAllow(t.Spec.Allow); bad != nil {
 		return bad
 	}
-	switch t.Spec.RuleNamespace {
-	case "", v1alpha1.InWorkloadNamespace, v1alpha1.InOperatorNamespace:
-	default:
-		return rule.NewInvalid("spec.ruleNamespace", "%q is not valid; use %s or %s", clip.Excerpt(string(t.Spec.RuleNamespace)), v1alpha1.InWorkloadNamespace, v1alpha1.InOperatorNamespace)
+	if bad := checkRuleNamespace("spec.ruleNamespace", t.Spec.RuleNamespace); bad != nil {
+		return bad
 	}
 	if t.Spec.Clusters != nil {
 		return rule.NewInvalid("spec.clusters", "clusters was renamed; move its content to spec.placement")

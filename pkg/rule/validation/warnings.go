@@ -130,7 +130,7 @@ func (w *warnings) forced(path string, texts map[string]v1alpha1.LabelText, s ru
 	if s.GetNamespace() == o.AdminNamespace {
 		return
 	}
-	namespace := delivery.TargetNamespace(s, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
+	namespace := delivery.LabelNamespace(s, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
 	if string(texts[rule.NamespaceLabel]) != namespace {
 		w.overwritten(path, texts, rule.NamespaceLabel, "the namespace of the rule in the spokes")
 	}
