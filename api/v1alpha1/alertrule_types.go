@@ -79,6 +79,13 @@ type AlertRuleSpec struct {
 	// +optional
 	RuleNamespace NamespaceName `json:"ruleNamespace,omitempty"`
 
+	// ruleNamespaceFrom defines the default of ruleNamespace for an AlertRule with a workloadRef. With Workload, it
+	// is the namespace of the workload. With Operator, it is that of an AlertRule in Rulefleet's own namespace
+	// without a workloadRef. Templates set Operator if their ruleNamespace is Operator. AlertRules in other
+	// namespaces than Rulefleet's cannot set it to Operator.
+	// +optional
+	RuleNamespaceFrom TemplateRuleNamespace `json:"ruleNamespaceFrom,omitempty"`
+
 	// overrides change the alert in some of the spokes. They are evaluated in order: of the overrides
 	// that select a spoke, the first one that sets a field takes precedence. Labels and annotations
 	// are merged key by key. An empty value removes the key.

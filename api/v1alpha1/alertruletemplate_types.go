@@ -113,7 +113,7 @@ type AlertRuleTemplateSpec struct {
 	RuleNamespace TemplateRuleNamespace `json:"ruleNamespace,omitempty"`
 
 	// suspend leaves the generated AlertRules unchanged: while suspend is true, the template does not create,
-	// change or remove any. If you delete the template, its AlertRules are still removed.
+	// change or remove any. If you delete the template or a workload, its AlertRules are still removed.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"` //nolint:apiconventions // as in Jobs and Flux: there is no third way
 

@@ -23,6 +23,11 @@ func (r *AlertRule) GetOverrides() []Override { return r.Spec.Overrides }
 // GetRuleNamespace returns spec.ruleNamespace.
 func (r *AlertRule) GetRuleNamespace() NamespaceName { return r.Spec.RuleNamespace }
 
+// InOperatorNamespace reports whether spec.ruleNamespaceFrom is Operator.
+func (r *AlertRule) InOperatorNamespace() bool {
+	return r.Spec.RuleNamespaceFrom == InOperatorNamespace
+}
+
 // GetWorkloadRef returns spec.workloadRef.
 func (r *AlertRule) GetWorkloadRef() *WorkloadReference { return r.Spec.WorkloadRef }
 
@@ -46,6 +51,9 @@ func (p *RulePack) GetOverrides() []Override { return nil }
 
 // GetRuleNamespace returns spec.ruleNamespace.
 func (p *RulePack) GetRuleNamespace() NamespaceName { return p.Spec.RuleNamespace }
+
+// InOperatorNamespace returns false: RulePacks have no workload with another namespace.
+func (p *RulePack) InOperatorNamespace() bool { return false }
 
 // GetWorkloadRef returns nil: the rules are not about one workload.
 func (p *RulePack) GetWorkloadRef() *WorkloadReference { return nil }

@@ -151,6 +151,7 @@ func AlertRule(in any) (any, error) {
 		Text(&r.Spec.Placement.Names[i])
 	}
 	Text(&r.Spec.RuleNamespace)
+	Text(&r.Spec.RuleNamespaceFrom)
 	Text(&r.Spec.State)
 	if w := r.Spec.WorkloadRef; w != nil {
 		Text(&w.Cluster)

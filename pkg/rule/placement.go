@@ -133,20 +133,9 @@ func PlacedIn(s Source, c Cluster) (bool, error) {
 	return StateIn(s, c) != v1alpha1.Disabled, nil
 }
 
-// StateIn returns the state of a source in one spoke: that of the first override that selects the
-// spoke and sets a state, or else its own.
+// StateIn returns the state of a source in one spoke, with its overrides.
 func StateIn(s Source, c Cluster) v1alpha1.State {
-	overrides := s.GetOverrides()
-	for i := range overrides {
-		o := &overrides[i]
-		if o.State == "" {
-			continue
-		}
-		if picked, err := Places(o.ClusterSelection, c); err == nil && picked {
-			return o.State
-		}
-	}
-	return s.GetState()
+	return StateOf(s.GetState(), slices.Values(s.GetOverrides()), c)
 }
 
 // MaybeEnabled reports whether there can be a spoke in which a source is enabled.

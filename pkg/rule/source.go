@@ -25,6 +25,9 @@ type Source interface {
 	Suspended() bool
 	// GetRuleNamespace returns the namespace of its PrometheusRules, or "" for the default.
 	GetRuleNamespace() v1alpha1.NamespaceName
+	// InOperatorNamespace reports whether the default is that of a source in the operator's own namespace, though it
+	// is about a workload.
+	InOperatorNamespace() bool
 	// GetWorkloadRef returns the workload that its rules are about, or nil.
 	GetWorkloadRef() *v1alpha1.WorkloadReference
 	// GetStatus returns a pointer to the status. It must not be changed in an object from a cache.

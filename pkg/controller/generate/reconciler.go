@@ -242,12 +242,10 @@ func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[s
 		return nil, nil, fmt.Errorf("listing AlertRuleTemplates: %w", err)
 	}
 	desired, keep := map[string]*v1alpha1.AlertRule{}, map[string]bool{}
-	for i := range templates.Items {
-		w.Templates = append(w.Templates, templates.Items[i].Name)
-	}
+	w.Know(templates.Items)
 	for i := range templates.Items {
 		t := &templates.Items[i]
-		if r.Validator.ValidateTemplate(t) != nil {
+		if templating.Frozen(t) || r.Validator.ValidateTemplate(t) != nil {
 			keep[t.Name] = true // the template's status shows it
 			continue
 		}

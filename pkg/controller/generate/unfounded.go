@@ -101,7 +101,7 @@ func (r *Reconciler) keeps(t *v1alpha1.AlertRuleTemplate, w templating.Workload,
 		return false
 	}
 	matches, err := templating.Matches(t, w)
-	return matches || err != nil || r.Validator.ValidateTemplate(t) != nil
+	return matches || err != nil || templating.Frozen(t) || r.Validator.ValidateTemplate(t) != nil
 }
 
 // misplaced confirms with the API servers of the hub and the spoke that an AlertRule occupies the place of one

@@ -3,6 +3,7 @@ package generate
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -123,6 +124,18 @@ func (l *losing) decide() (doomed, time.Duration, error) {
 	return l.unfounded(l.Context(), deploymentWeb(), l.rule)
 }
 
+// disableByLabel makes the template one that is disabled in spokes with that label, or in those without a label.
+func (l *losing) disableByLabel(tier string) {
+	s := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}
+	if tier == "" {
+		s = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	} else {
+		l.member.Labels = s.MatchLabels
+	}
+	l.template.Spec.Placement = nil
+	l.template.Spec.Overrides = []v1alpha1.TemplateOverride{{ClusterSelection: v1alpha1.ClusterSelection{Selector: s}, State: v1alpha1.Disabled}}
+}
+
 func (l *losing) templateGone() { l.template = &v1alpha1.AlertRuleTemplate{} }
 
 func TestUnfounded(t *testing.T) {
@@ -182,6 +195,14 @@ func TestUnfounded(t *testing.T) {
 			created(l, again)
 		}, suspect: true},
 		"the template is disabled": {with: func(l *losing) { l.member.CreationTimestamp, l.template.Spec.State = later, v1alpha1.Disabled }},
+		"the template is suspended": {with: func(l *losing) {
+			l.template.Spec.State, l.template.Spec.Suspend = v1alpha1.Disabled, new(true)
+		}, stays: true},
+		"an override by the label disables the template": {with: func(l *losing) { l.disableByLabel("silver") }},
+		"and the SpokeCluster without it was made anew": {with: func(l *losing) {
+			l.disableByLabel("")
+			l.member.CreationTimestamp = later
+		}, suspect: true},
 		"the template matches":     {with: func(l *losing) { l.template.Spec.Placement = nil }, stays: true},
 		"the label is there":       {with: func(l *losing) { l.member.Labels = map[string]string{"tier": "gold"} }, stays: true},
 		"the template is invalid":  {with: func(l *losing) { l.template.Spec.Expr = "(" }, stays: true},
@@ -365,3 +386,18 @@ func (nobody) Spoke(string) *spoke.Spoke { return nil }
 func (nobody) Spokes() []*spoke.Spoke    { return nil }
 func (nobody) ChangedSoon(string)        {}
 func (nobody) KindsChanged()             {}
+
+// A suspended template generates nothing, and its AlertRules stay.
+func TestSuspendedTemplate(t *testing.T) {
+	for _, suspended := range []bool{false, true} {
+		t.Run(strconv.FormatBool(suspended), func(t *testing.T) {
+			l := newLosing(t)
+			l.template.Spec.Placement, l.template.Spec.Suspend = nil, &suspended
+			l.put()
+			desired, keep, err := l.desired(l.Context(), deploymentWeb())
+			if err != nil || (len(desired) == 0) != suspended || keep["down"] != suspended {
+				t.Errorf("got %d AlertRules, keep %v, %v", len(desired), keep, err)
+			}
+		})
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	spokequeue "github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
@@ -90,7 +91,10 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.Condition {
 	invalid := r.Validator.ValidateTemplate(t)
 	use := "the template is in use"
-	if t.Spec.State == v1alpha1.Disabled {
+	switch {
+	case templating.Frozen(t):
+		use = "the template is suspended and leaves its AlertRules unchanged"
+	case t.Spec.State == v1alpha1.Disabled:
 		use = "the template is disabled and generates no AlertRules"
 	}
 	if invalid == nil {

@@ -73,7 +73,7 @@ const (
 )
 
 // theDeployment refers to the Deployment in annotations.
-const theDeployment = "Deployment $(deployment.namespace)/$(deployment.name) in cluster $(cluster.name)"
+const theDeployment = "Deployment $(workload.namespace)/$(workload.name) in cluster $(cluster.name)"
 
 func notes(summary, description string) map[string]v1alpha1.LabelText {
 	return map[string]v1alpha1.LabelText{
@@ -193,7 +193,7 @@ func hpaMaxedOut(m metrics) v1alpha1.AlertSpec {
 		Expr: all(
 			m.autoscaler("kube_horizontalpodautoscaler_status_current_replicas")+"\n>=\n"+m.autoscaler(most),
 			m.autoscaler(most)+"\n>\n"+m.autoscaler("kube_horizontalpodautoscaler_spec_min_replicas"),
-			m.autoscaler("kube_horizontalpodautoscaler_info", `scaletargetref_kind="Deployment"`, `scaletargetref_name="$(deployment.name)"`),
+			m.autoscaler("kube_horizontalpodautoscaler_info", `scaletargetref_kind="Deployment"`, `scaletargetref_name="$(workload.name)"`),
 		),
 		For:      "15m",
 		Severity: warning,

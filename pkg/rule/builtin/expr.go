@@ -7,7 +7,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/placeholder"
 )
 
-const ofDeployment = `deployment="$(deployment.name)"`
+const ofDeployment = `deployment="$(workload.name)"`
 
 // metrics writes PromQL over the series of kube-state-metrics for one Deployment.
 //
@@ -40,7 +40,7 @@ func newMetrics(selector string) metrics {
 // series selects the series of a metric, or of several metrics separated by |, for the Deployment's
 // namespace, for both ways of scraping. before and after are written around each selector.
 func (m metrics) series(before, metric, after string, matchers ...string) string {
-	const namespace = `namespace="$(deployment.namespace)"`
+	const namespace = `namespace="$(workload.namespace)"`
 	head := metric + "{"
 	if strings.Contains(metric, "|") {
 		head = fmt.Sprintf("{__name__=~%q,", metric)
@@ -83,7 +83,7 @@ func (m metrics) pods() string {
 	owned := m.series("", "kube_pod_owner", "", `owner_kind="ReplicaSet"`)
 	return relabel("replicaset", "owner_name", relabel("pod", "exported_pod", owned)) +
 		"\nand on (replicaset) (\n" +
-		indent(m.series("", "kube_replicaset_owner", "", `owner_kind="Deployment"`, `owner_name="$(deployment.name)"`)) +
+		indent(m.series("", "kube_replicaset_owner", "", `owner_kind="Deployment"`, `owner_name="$(workload.name)"`)) +
 		"\n)"
 }
 

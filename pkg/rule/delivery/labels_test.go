@@ -188,19 +188,23 @@ func TestNamespaceOfAdminRules(t *testing.T) {
 		return c
 	}
 	admin := ruletest.Rule(func(r *v1alpha1.AlertRule) { r.Namespace = options.AdminNamespace })
+	operators := ruletest.Rule(ruletest.GeneratedRule, func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespaceFrom = v1alpha1.InOperatorNamespace })
 	for name, c := range map[string]struct {
 		cluster rule.Cluster
 		rule    *v1alpha1.AlertRule
 		want    string
 	}{
-		"none":            {in(), admin, "monitoring"},
-		"one":             {in("prom"), admin, "prom"},
-		"two of one":      {in("prom", "prom"), admin, "prom"},
-		"two":             {in("prom", "other"), admin, "monitoring"},
-		"three":           {in("prom", "other", "prom"), admin, "monitoring"},
-		"one that is not": {in("unchosen", "prom"), admin, "prom"},
-		"said":            {in("prom"), ruletest.Rule(func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = options.AdminNamespace, "here" }), "here"},
-		"no admin's":      {in("prom"), ruletest.Rule(), "shop"},
+		"none":                    {in(), admin, "monitoring"},
+		"one":                     {in("prom"), admin, "prom"},
+		"two of one":              {in("prom", "prom"), admin, "prom"},
+		"two":                     {in("prom", "other"), admin, "monitoring"},
+		"three":                   {in("prom", "other", "prom"), admin, "monitoring"},
+		"one that is not":         {in("unchosen", "prom"), admin, "prom"},
+		"said":                    {in("prom"), ruletest.Rule(func(r *v1alpha1.AlertRule) { r.Namespace, r.Spec.RuleNamespace = options.AdminNamespace, "here" }), "here"},
+		"no admin's":              {in("prom"), ruletest.Rule(), "shop"},
+		"a template's":            {in("prom"), ruletest.Rule(ruletest.GeneratedRule), "kube-system"},
+		"of the operator":         {in("prom"), operators, "prom"},
+		"of the operator, one of": {in("prom", "other"), operators, "monitoring"},
 		"a workload's rule": {in("prom"), ruletest.Rule(func(r *v1alpha1.AlertRule) {
 			r.Namespace, r.Spec.WorkloadRef = options.AdminNamespace, &v1alpha1.WorkloadReference{Namespace: "web"}
 		}), "web"},
@@ -208,6 +212,34 @@ func TestNamespaceOfAdminRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := TargetNamespace(c.rule, c.cluster, options); got != c.want {
 				t.Errorf("%s: got %s, want %s", name, got, c.want)
+			}
+		})
+	}
+}
+
+// The alert of a workload has the workload's namespace as its label, wherever its PrometheusRule is. While the choice of the
+// Prometheus is open, the PrometheusRule stays where it is.
+func TestOperatorNamespace(t *testing.T) {
+	r := ruletest.Rule(ruletest.GeneratedRule, func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespaceFrom = v1alpha1.InOperatorNamespace })
+	p, err := Render(r, rule.Cluster{Name: "eu-1"}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Spec.Groups[0].Rules[0].Labels[rule.NamespaceLabel]; p.Namespace != "monitoring" || got != "kube-system" {
+		t.Errorf("it is in namespace %s, with label namespace=%s", p.Namespace, got)
+	}
+	existing := p.DeepCopy()
+	existing.Namespace = "prom"
+	open := []v1alpha1.EvaluatorReference{{Kind: rule.KindPrometheus, Namespace: "prom", Name: "k8s"}}
+	for name, c := range map[string]struct {
+		refs []v1alpha1.EvaluatorReference
+		want string
+	}{"open": {open, "prom"}, "none": {nil, "monitoring"}} {
+		t.Run(name, func(t *testing.T) {
+			desired := p.DeepCopy()
+			KeepNamespace(desired, r, []*monitoringv1.PrometheusRule{existing}, rule.Cluster{Name: "eu-1", EvaluatorRefs: c.refs}, options)
+			if desired.Namespace != c.want {
+				t.Errorf("it moves to %s", desired.Namespace)
 			}
 		})
 	}

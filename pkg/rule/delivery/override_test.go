@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,7 +121,7 @@ func TestEffective(t *testing.T) {
 			if c.want != nil {
 				c.want(&want)
 			}
-			got, state := effective(r, spoke).alert, rule.StateIn(r, spoke)
+			got, state := rule.Merge(r.Spec.AlertSpec, slices.Values(r.Spec.Overrides), spoke).Alert, rule.StateIn(r, spoke)
 			if !reflect.DeepEqual(got, want) || state != c.state {
 				t.Errorf("%s: got %+v, %q\nwant %+v, %q", name, got, state, want, c.state)
 			}

@@ -59,41 +59,41 @@ func packGroups(p *v1alpha1.RulePack, c rule.Cluster, o Options) ([]monitoringv1
 
 // packRule returns a rule of a RulePack for one spoke, or nil if a patch disables it there.
 func packRule(p *v1alpha1.RulePack, r *monitoringv1.Rule, group *monitoringv1.RuleGroup, patches []int, c rule.Cluster, o Options) (*monitoringv1.Rule, *rule.Invalid) {
-	m := merged{alert: *AlertOf(r), origin: map[string]string{}}
+	m := rule.Unmerged(*AlertOf(r))
 	for _, i := range patches {
 		patch := &p.Spec.Patches[i]
 		if !Patches(patch, group.Name, r) {
 			continue
 		}
 		path := fmt.Sprintf("spec.patches[%d]", i)
-		if patch.Disabled != nil && m.first("disabled", path) && *patch.Disabled {
+		if patch.Disabled != nil && m.First("disabled", path) && *patch.Disabled {
 			return nil, nil
 		}
-		m.take(OverrideOf(patch), path)
+		m.Take(OverrideOf(patch), path)
 	}
 	if o.Tenancy.EnforceNamespace && o.tenant(p.Namespace) {
-		expr, f := promql.Enforce(m.alert.Expr, p.Namespace)
+		expr, f := promql.Enforce(m.Alert.Expr, p.Namespace)
 		if f != nil {
-			return nil, m.blame(rule.InvalidExpr(m.alert.Expr, &f.Fault))
+			return nil, m.Blame(rule.InvalidExpr(m.Alert.Expr, &f.Fault))
 		}
-		m.alert.Expr = expr
+		m.Alert.Expr = expr
 	}
-	if bad := compat.CheckChosen(m.alert, c); bad != nil {
-		return nil, m.blame(bad)
+	if bad := compat.CheckChosen(m.Alert, c); bad != nil {
+		return nil, m.Blame(bad)
 	}
 	out := r.DeepCopy()
-	if m.alert.Expr != r.Expr.String() { // otherwise a number stays a number
-		out.Expr = intstr.FromString(m.alert.Expr)
+	if m.Alert.Expr != r.Expr.String() { // otherwise a number stays a number
+		out.Expr = intstr.FromString(m.Alert.Expr)
 	}
-	out.For, out.KeepFiringFor = duration[monitoringv1.Duration](m.alert.For), duration[monitoringv1.NonEmptyDuration](m.alert.KeepFiringFor)
-	out.Annotations = plainMap(m.alert.Annotations)
+	out.For, out.KeepFiringFor = duration[monitoringv1.Duration](m.Alert.For), duration[monitoringv1.NonEmptyDuration](m.Alert.KeepFiringFor)
+	out.Annotations = plainMap(m.Alert.Annotations)
 	if r.Alert != "" {
-		out.Labels = ruleLabels(p, m.alert, c, o)
+		out.Labels = ruleLabels(p, m.Alert, c, o)
 		return out, nil
 	}
-	out.Labels = plainMap(m.alert.Labels)
-	if m.alert.Severity != "" {
-		out.Labels = rule.WithKeys(out.Labels, map[string]string{rule.SeverityLabel: string(m.alert.Severity)}, []string{rule.SeverityLabel})
+	out.Labels = plainMap(m.Alert.Labels)
+	if m.Alert.Severity != "" {
+		out.Labels = rule.WithKeys(out.Labels, map[string]string{rule.SeverityLabel: string(m.Alert.Severity)}, []string{rule.SeverityLabel})
 	}
 	if p.Namespace != o.AdminNamespace {
 		out.Labels = confined(out.Labels, group.Labels, TargetNamespace(p, c, o), o)

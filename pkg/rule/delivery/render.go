@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -45,18 +46,27 @@ func TargetNamespace(s rule.Source, c rule.Cluster, o Options) string {
 	switch {
 	case s.GetRuleNamespace() != "":
 		return string(s.GetRuleNamespace())
-	case w != nil:
+	case w != nil && !s.InOperatorNamespace():
 		return string(w.Namespace)
 	case !Anywhere(s, o):
 		return s.GetNamespace()
 	}
-	return cmp.Or(evaluation.OnlyNamespace(&c), o.RuleNamespace, s.GetNamespace())
+	return cmp.Or(evaluation.OnlyNamespace(&c), o.RuleNamespace, o.AdminNamespace)
 }
 
-// Anywhere reports whether nothing in a source determines the namespace that it is about. Its
-// PrometheusRule goes into the namespace of the spoke's Prometheus.
+// Anywhere reports whether nothing in a source determines the namespace of its PrometheusRule, which goes into the
+// namespace of the spoke's Prometheus.
 func Anywhere(s rule.Source, o Options) bool {
-	return s.GetRuleNamespace() == "" && s.GetWorkloadRef() == nil && s.GetNamespace() == o.AdminNamespace
+	return s.GetRuleNamespace() == "" && (s.InOperatorNamespace() || s.GetWorkloadRef() == nil && s.GetNamespace() == o.AdminNamespace)
+}
+
+// LabelNamespace returns the value of the label namespace of a source's alerts in a spoke, unless the source is from the
+// admin namespace: the namespace of the workload or, without one, that of the PrometheusRule.
+func LabelNamespace(s rule.Source, c rule.Cluster, o Options) string {
+	if w := s.GetWorkloadRef(); w != nil && s.InOperatorNamespace() {
+		return string(w.Namespace)
+	}
+	return TargetNamespace(s, c, o)
 }
 
 // Render returns the PrometheusRule of a source for one spoke in which it is enabled. The source has
@@ -100,28 +110,28 @@ func groupsOf(s rule.Source, c rule.Cluster, o Options) ([]monitoringv1.RuleGrou
 
 // groupOf returns the group of an AlertRule for one spoke.
 func groupOf(r *v1alpha1.AlertRule, c rule.Cluster, o Options) ([]monitoringv1.RuleGroup, error) {
-	e := effective(r, c)
-	alert, bad := placeholder.ForCluster(c.Name, c.Labels).Alert(e.alert)
+	e := rule.Merge(r.Spec.AlertSpec, slices.Values(r.Spec.Overrides), c)
+	alert, bad := placeholder.ForCluster(c.Name, c.Labels).Alert(e.Alert)
 	if bad != nil {
-		return nil, e.blame(bad)
+		return nil, e.Blame(bad)
 	}
 	// A rule that Prometheus can't parse fails the reload of all of them, and what a
 	// label of a spoke may hold is known only now.
-	if alert.Expr != e.alert.Expr {
+	if alert.Expr != e.Alert.Expr {
 		if bad := checkExpr(alert.Expr); bad != nil {
 			bad.Message = fmt.Sprintf("after its placeholders are replaced with the values of SpokeCluster %s: %s; correct the labels of the SpokeCluster, or the expression", c.Name, bad.Message)
-			return nil, e.blame(bad)
+			return nil, e.Blame(bad)
 		}
 	}
 	if o.Tenancy.EnforceNamespace && o.tenant(r.Namespace) {
 		expr, f := promql.Enforce(alert.Expr, r.Namespace)
 		if f != nil {
-			return nil, e.blame(rule.InvalidExpr(alert.Expr, &f.Fault))
+			return nil, e.Blame(rule.InvalidExpr(alert.Expr, &f.Fault))
 		}
 		alert.Expr = expr
 	}
 	if bad := compat.CheckChosen(alert, c); bad != nil {
-		return nil, e.blame(bad)
+		return nil, e.Blame(bad)
 	}
 	return []monitoringv1.RuleGroup{{
 		// Stable: Prometheus keeps an alert's "for" under group and alert names.
@@ -174,7 +184,7 @@ func ruleLabels(s rule.Source, alert v1alpha1.AlertSpec, c rule.Cluster, o Optio
 		labels[rule.SeverityLabel] = gotemplate.Literal(string(alert.Severity))
 	}
 	if s.GetNamespace() != o.AdminNamespace {
-		maps.Copy(labels, forced(o.Tenancy, TargetNamespace(s, c, o)))
+		maps.Copy(labels, forced(o.Tenancy, LabelNamespace(s, c, o)))
 	}
 	if o.ClusterLabel != "" {
 		labels[o.ClusterLabel] = gotemplate.Literal(evaluation.LabelValue(&c))

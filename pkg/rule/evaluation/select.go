@@ -256,7 +256,11 @@ func (s *Selection) CheckEnforced(source rule.Source, o *monitoringv1.Prometheus
 		s.By = free
 	default:
 		s.Reason = v1alpha1.ReasonNamespaceEnforced
-		s.Message = why + ", so it does not see its series. For an AlertRule or RulePack in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about." +
+		remedy := "For an AlertRule or RulePack in Rulefleet's own namespace, set spec.ruleNamespace to the namespace that the rule is about."
+		if source.InOperatorNamespace() {
+			remedy = "Set spec.ruleNamespace of the AlertRuleTemplate to " + string(v1alpha1.InWorkloadNamespace) + "."
+		}
+		s.Message = why + ", so it does not see its series. " + remedy +
 			" Otherwise list the PrometheusRule in spec.excludedFromEnforcement of that " + kind + "; it can then read the metrics of all namespaces, so do this only if no tenant can write PrometheusRules in its namespace"
 	}
 }

@@ -409,15 +409,19 @@ func TestNamespaceEnforced(t *testing.T) {
 		anywhere bool
 		want     string
 	}{
-		"about its own":             {expr: in},
-		"about any":                 {expr: `up == 0`},
-		"about another":             {expr: `up{namespace="other"} == 0`, want: `is about "other"`},
-		"about another, by regex":   {expr: `up{namespace=~"o.*|p"} == 0`, want: `is about "o.*|p"`},
-		"by a regex that matches":   {expr: `up{namespace=~"sh.*"} == 0`},
-		"its own, and another":      {expr: in + ` and up{namespace="other"} == 0`, want: `is about "other"`},
-		"not another":               {expr: `up{namespace!="other"} == 0`},
-		"another label":             {expr: `up{namespace="other"} == 0`, label: "tenant"},
-		"a workload elsewhere":      {expr: in, edit: workload("other"), want: `is about "other"`},
+		"about its own":           {expr: in},
+		"about any":               {expr: `up == 0`},
+		"about another":           {expr: `up{namespace="other"} == 0`, want: `is about "other"`},
+		"about another, by regex": {expr: `up{namespace=~"o.*|p"} == 0`, want: `is about "o.*|p"`},
+		"by a regex that matches": {expr: `up{namespace=~"sh.*"} == 0`},
+		"its own, and another":    {expr: in + ` and up{namespace="other"} == 0`, want: `is about "other"`},
+		"not another":             {expr: `up{namespace!="other"} == 0`},
+		"another label":           {expr: `up{namespace="other"} == 0`, label: "tenant"},
+		"a workload elsewhere":    {expr: in, edit: workload("other"), want: `is about "other"`},
+		"of the operator": {expr: in, edit: func(r *v1alpha1.AlertRule) {
+			workload("other")(r)
+			r.Spec.RuleNamespaceFrom = v1alpha1.InOperatorNamespace
+		}, anywhere: true, want: `is about "other", so it does not see its series. Set spec.ruleNamespace of the AlertRuleTemplate to Workload.`},
 		"a workload here":           {expr: in, edit: workload("shop")},
 		"anywhere":                  {expr: `up == 0`, anywhere: true, want: `restricts the rule`},
 		"excluded by name":          {expr: `up{namespace="other"} == 0`, excluded: []string{"shop/OBJECT"}},

@@ -16,10 +16,15 @@ import (
 )
 
 // expr expands a PromQL expression. Placeholders are only allowed in string literals, and only as
-// written text: "\x24(" is not a placeholder. Everything except these literals stays unchanged.
+// written text: "\x24(" is not a placeholder. Parameters are also allowed as numbers and durations. Everything else
+// stays unchanged.
 func (st Stage) expr(s string) (string, *rule.Fault) {
 	if !In(s) {
 		return s, nil
+	}
+	shape, tokens, f := shapeOf(s)
+	if f != nil {
+		return "", f
 	}
 	var (
 		out  strings.Builder
@@ -27,10 +32,11 @@ func (st Stage) expr(s string) (string, *rule.Fault) {
 		at   promql.Position
 		item parser.Item
 	)
-	lexer := parser.Lex(s)
+	lexer := parser.Lex(shape)
 	for {
 		lexer.NextItem(&item)
 		start := int(item.Pos)
+		end := start + len(item.Val)
 		switch item.Typ {
 		case parser.ERROR:
 			if start < len(s) && In(leadingDollars(s[start:])) {
@@ -45,22 +51,31 @@ func (st Stage) expr(s string) (string, *rule.Fault) {
 				return "", misplaced(start + i)
 			}
 			continue // a comment between =~ and its string changes nothing
-		case parser.STRING:
-			literal, f := st.literal(item.Val, at.Role())
-			if f != nil {
-				f.Pos += start
-				return "", f
-			}
+		}
+		value, found := "", false
+		switch {
+		case len(tokens) > 0 && tokens[0].start < end:
+			value, f = st.token(tokens[0], start, end, at)
+			found, tokens = true, tokens[1:]
+		case item.Typ == parser.STRING:
+			value, f = st.literal(item.Val, at.Role())
+			found = true
+		}
+		if f != nil {
+			f.Pos += start
+			return "", f
+		}
+		if found {
 			out.WriteString(s[from:start])
-			out.WriteString(literal)
-			from = start + len(item.Val)
+			out.WriteString(value)
+			from = end
 		}
 		at.Next(item)
 	}
 }
 
 func misplaced(pos int) *rule.Fault {
-	return &rule.Fault{Pos: pos, Message: `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}`}
+	return &rule.Fault{Pos: pos, Message: `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}; of the others, only a parameter of a template can be a number or a duration, as in > $(params.threshold)`}
 }
 
 // leadingDollars returns the dollars at the start of s, and the following character.
@@ -115,7 +130,7 @@ func (st Stage) literal(quoted string, as promql.Role) (string, *rule.Fault) {
 
 // literalValue returns a placeholder's value in the grammar of a literal's role.
 func (st Stage) literalValue(p placeholder, as promql.Role) (string, bool, *rule.Fault) {
-	value, keep, err := st.resolve(p)
+	value, keep, err := st.inLiteral(p)
 	switch {
 	case err != nil:
 		return "", false, &rule.Fault{Pos: 0, Message: err.Error()}

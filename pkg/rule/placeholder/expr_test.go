@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -47,7 +48,7 @@ func TestExprAtRenderTime(t *testing.T) {
 }
 
 func TestExprAtGenerateTime(t *testing.T) {
-	d := Deployment{Cluster: "eu-1", Namespace: "shop", Name: "web", Annotations: map[string]string{
+	d := Workload{Kind: v1alpha1.DeploymentKind, Cluster: "eu-1", Namespace: "shop", Name: "web", Annotations: map[string]string{
 		"dollar": "$", "open": "(cluster.name)", "all": "$(cluster.name)", "back": "`",
 	}}
 	for in, want := range map[string]string{
@@ -62,7 +63,7 @@ func TestExprAtGenerateTime(t *testing.T) {
 		"up{a=`$(deployment.annotations.back)$(cluster.name)\\`}":                "up{a=\"`$(cluster.name)\\\\\"}",
 	} {
 		t.Run(in, func(t *testing.T) {
-			got, f := ForDeployment(d).expr(in)
+			got, f := ForWorkload(d, nil).expr(in)
 			if f != nil || got != want {
 				t.Errorf("expr(%s)\n got %s, %v\nwant %s", in, got, f, want)
 			}

@@ -1,6 +1,7 @@
 package placeholder
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -8,28 +9,48 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/clip"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/parameter"
 )
 
-const knownPlaceholders = "$(cluster.name), $(cluster.labels.KEY), and in an AlertRuleTemplate $(deployment.name), " +
-	"$(deployment.namespace), $(deployment.labels.KEY), $(deployment.annotations.KEY)"
+const knownPlaceholders = "$(cluster.name), $(cluster.labels.KEY), and in an AlertRuleTemplate $(workload.kind), $(workload.name), " +
+	"$(workload.namespace), $(workload.labels.KEY), $(workload.annotations.KEY), $(params.NAME)"
 
 // The placeholders. Those that end in a dot are followed by a key.
 const (
-	clusterName           = "cluster.name"
-	clusterLabels         = "cluster.labels."
-	deploymentName        = "deployment.name"
-	deploymentNamespace   = "deployment.namespace"
-	deploymentLabels      = "deployment.labels."
-	deploymentAnnotations = "deployment.annotations."
+	clusterName         = "cluster.name"
+	clusterLabels       = "cluster.labels."
+	workloadKind        = "workload.kind"
+	workloadName        = "workload.name"
+	workloadNamespace   = "workload.namespace"
+	workloadLabels      = "workload.labels."
+	workloadAnnotations = "workload.annotations."
+	params              = "params."
 )
+
+// present and former are the beginnings of the placeholders of a workload. The former one is from the time when all
+// workloads were Deployments.
+const present, former = "workload.", "deployment."
 
 // placeholder is the text between $( and ).
 type placeholder struct {
-	kind string // one of the constants above
-	key  string // of a label or an annotation
+	kind   string // one of the constants above
+	key    string // of a label, an annotation or a parameter
+	former bool   // it is written as $(deployment.…)
 }
 
-func (p placeholder) String() string { return "$(" + p.kind + p.key + ")" }
+func (p placeholder) String() string {
+	kind := p.kind
+	if p.former {
+		kind = former + strings.TrimPrefix(kind, present)
+	}
+	return "$(" + kind + p.key + ")"
+}
+
+// current returns the placeholder as it should be written.
+func (p placeholder) current() placeholder {
+	p.former = false
+	return p
+}
 
 // piece is a part of a text: a placeholder, or literal text without escapes.
 type piece struct {
@@ -136,24 +157,66 @@ func literally(pieces []piece) string {
 }
 
 func parsePlaceholder(inner string) (*placeholder, *rule.Fault) {
-	switch inner {
-	case clusterName, deploymentName, deploymentNamespace:
-		return &placeholder{kind: inner}, nil
+	p := placeholder{kind: inner}
+	if rest, found := strings.CutPrefix(inner, former); found {
+		p = placeholder{kind: present + rest, former: true}
 	}
-	for _, kind := range []string{clusterLabels, deploymentLabels, deploymentAnnotations} {
-		key, found := strings.CutPrefix(inner, kind)
+	switch p.kind {
+	case clusterName, workloadName, workloadNamespace:
+		return &p, nil
+	case workloadKind:
+		if !p.former { // there was no such placeholder
+			return &p, nil
+		}
+	}
+	for _, kind := range []string{clusterLabels, workloadLabels, workloadAnnotations, params} {
+		key, found := strings.CutPrefix(p.kind, kind)
 		if !found {
 			continue
 		}
-		// Annotations may have capitals in the prefix; the rest of the grammar is that of labels.
-		checked := key
-		if kind == deploymentAnnotations {
-			checked = strings.ToLower(key)
+		if err := checkKey(kind, key); err != nil {
+			return nil, &rule.Fault{Pos: 0, Message: fmt.Sprintf("placeholder $(%s) has an invalid key: %v", clip.Excerpt(inner), err)}
 		}
-		if errs := validation.IsQualifiedName(checked); len(errs) > 0 {
-			return nil, &rule.Fault{Pos: 0, Message: fmt.Sprintf("placeholder $(%s) has an invalid key: %s", clip.Excerpt(inner), errs[0])}
-		}
-		return &placeholder{kind: kind, key: key}, nil
+		p.kind, p.key = kind, key
+		return &p, nil
 	}
 	return nil, &rule.Fault{Pos: 0, Message: fmt.Sprintf("unknown placeholder $(%s); available are %s; write $$( for a literal $(", clip.Excerpt(inner), knownPlaceholders)}
+}
+
+// checkKey checks the key of a label or an annotation, or the name of a parameter.
+func checkKey(kind, key string) error {
+	switch kind {
+	case params:
+		return parameter.CheckName(key) //nolint:wrapcheck // it says all
+	case workloadAnnotations:
+		key = strings.ToLower(key) // the prefix may have capitals; the rest of the grammar is that of labels
+	}
+	if errs := validation.IsQualifiedName(key); len(errs) > 0 {
+		return errors.New(errs[0])
+	}
+	return nil
+}
+
+// Former returns the first placeholder of a text or an expression that has a former name, as it is written and as it
+// should be.
+func Former(s string) (written, now string, found bool) {
+	pieces, _ := split(s)
+	for _, p := range pieces {
+		if p.placeholder != nil && p.placeholder.former {
+			return p.placeholder.String(), p.placeholder.current().String(), true
+		}
+	}
+	return "", "", false
+}
+
+// Parameters returns the names of the parameters that a text or an expression uses.
+func Parameters(s string) []string {
+	var names []string
+	pieces, _ := split(s)
+	for _, p := range pieces {
+		if p.placeholder != nil && p.placeholder.kind == params {
+			names = append(names, p.placeholder.key)
+		}
+	}
+	return names
 }

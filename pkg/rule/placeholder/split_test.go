@@ -28,7 +28,7 @@ func TestSplit(t *testing.T) {
 			{placeholder: &placeholder{kind: clusterLabels, key: "topology.kubernetes.io/region"}},
 		},
 		"$(deployment.annotations.Example.com/Team_A)": {
-			{placeholder: &placeholder{kind: deploymentAnnotations, key: "Example.com/Team_A"}},
+			{placeholder: &placeholder{kind: workloadAnnotations, former: true, key: "Example.com/Team_A"}},
 		},
 	} {
 		t.Run(fmt.Sprintf("%.40q", in), func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestStageErrorsNameTheField(t *testing.T) {
 		edit(&a)
 		return a
 	}
-	d := Deployment{Cluster: "eu-1", Namespace: "shop", Name: "web", Annotations: map[string]string{"big": ruletest.Long("v", 9999), "brace": ruletest.Long("{", 9999)}}
+	d := Workload{Kind: v1alpha1.DeploymentKind, Cluster: "eu-1", Namespace: "shop", Name: "web", Annotations: map[string]string{"big": ruletest.Long("v", 9999), "brace": ruletest.Long("{", 9999)}}
 	for name, c := range map[string]struct {
 		stage       Stage
 		alert       v1alpha1.AlertSpec
@@ -122,11 +122,11 @@ func TestStageErrorsNameTheField(t *testing.T) {
 			"spec.annotations[summary]", `SpokeCluster eu-1 has no label "region", which $(cluster.labels.region) needs; add it`,
 		},
 		"deployment without the label": {
-			ForDeployment(d), alert(func(a *v1alpha1.AlertSpec) { a.Labels["team"] = "$(deployment.labels.team)" }),
+			ForWorkload(d, nil), alert(func(a *v1alpha1.AlertSpec) { a.Labels["team"] = "$(deployment.labels.team)" }),
 			"spec.labels[team]", `Deployment shop/web in cluster eu-1 has no label "team"`,
 		},
 		"deployment without the annotation": {
-			ForDeployment(d), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.b)"}` }),
+			ForWorkload(d, nil), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.b)"}` }),
 			"spec.expr", `1:7: Deployment shop/web in cluster eu-1 has no annotation "b"`,
 		},
 		"deployment in an AlertRule": {
@@ -134,11 +134,11 @@ func TestStageErrorsNameTheField(t *testing.T) {
 			"spec.labels[d]", `$(deployment.name) is only available in an AlertRuleTemplate`,
 		},
 		"too long a value in an expression": {
-			ForDeployment(d), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.big)"}` }),
+			ForWorkload(d, nil), alert(func(a *v1alpha1.AlertSpec) { a.Expr = `up{a="$(deployment.annotations.big)"}` }),
 			"spec.expr", `has 9999 bytes; at most 1024 are allowed in an expression`,
 		},
 		"too long a text": {
-			ForDeployment(d), alert(func(a *v1alpha1.AlertSpec) {
+			ForWorkload(d, nil), alert(func(a *v1alpha1.AlertSpec) {
 				a.Annotations["d"] = v1alpha1.LabelText(ruletest.Long("$(deployment.annotations.brace)", 9))
 			}),
 			"spec.annotations[d]", `longer than 8192 characters after its placeholders are replaced`,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/parameter"
 )
 
 // maxRendered limits, in characters, a text that is rendered for a spoke. No API limits it any more,
@@ -17,39 +18,48 @@ const maxRendered = 65536
 
 // Stage is one of the two stages in which placeholders are replaced.
 type Stage struct {
-	// resolve returns the value of a placeholder, or keep to leave it to the next stage.
+	// resolve returns the value of a placeholder, or keep to leave it to the next stage. It is not called for
+	// parameters.
 	resolve func(placeholder) (value string, keep bool, err error)
+	// parameters are the values of the parameters. nil means that there are none, as in an AlertRule.
+	parameters parameter.Values
 	// last is true if the escape $$( is also replaced. An earlier stage leaves it.
 	last bool
 	// MaxExpr and MaxText limit the result, in characters.
 	maxExpr, maxText int
 }
 
-// Deployment is a Deployment in a spoke, with the values of its placeholders.
-type Deployment struct {
+// Workload is a workload in a spoke, with the values of its placeholders.
+type Workload struct {
+	Kind                     v1alpha1.WorkloadKind
 	Cluster, Namespace, Name string
 	Labels, Annotations      map[string]string
 }
 
-// ForDeployment replaces deployment.* with the Deployment's data, and keeps cluster.*.
-func ForDeployment(d Deployment) Stage {
-	owner := fmt.Sprintf("Deployment %s/%s in cluster %s", d.Namespace, d.Name, d.Cluster)
+// ForWorkload replaces workload.* with the workload's data and params.* with the values, and keeps cluster.*.
+func ForWorkload(w Workload, values parameter.Values) Stage {
+	owner := fmt.Sprintf("%s %s/%s in cluster %s", w.Kind, w.Namespace, w.Name, w.Cluster)
 	resolve := func(p placeholder) (string, bool, error) {
+		if p.former && w.Kind != v1alpha1.DeploymentKind {
+			return "", false, errFormer(p)
+		}
 		switch p.kind {
-		case deploymentName:
-			return d.Name, false, nil
-		case deploymentNamespace:
-			return d.Namespace, false, nil
-		case deploymentLabels:
-			value, err := lookup(p, d.Labels, "label", owner)
+		case workloadKind:
+			return string(w.Kind), false, nil
+		case workloadName:
+			return w.Name, false, nil
+		case workloadNamespace:
+			return w.Namespace, false, nil
+		case workloadLabels:
+			value, err := lookup(p, w.Labels, "label", owner)
 			return value, false, err
-		case deploymentAnnotations:
-			value, err := lookup(p, d.Annotations, "annotation", owner)
+		case workloadAnnotations:
+			value, err := lookup(p, w.Annotations, "annotation", owner)
 			return value, false, err
 		}
 		return "", true, nil
 	}
-	return Stage{resolve: resolve, maxExpr: rule.MaxExpr, maxText: rule.MaxText}
+	return Stage{resolve: resolve, parameters: known(values), maxExpr: rule.MaxExpr, maxText: rule.MaxText}
 }
 
 // ForCluster replaces cluster.* with the spoke's data.
@@ -67,10 +77,10 @@ func ForCluster(name string, labels map[string]string) Stage {
 	return Stage{resolve: resolve, last: true, maxExpr: maxRendered, maxText: maxRendered}
 }
 
-// Sample replaces every placeholder with a plain word, to check the text around it.
-func Sample(template bool) Stage {
+// Sample replaces every placeholder of an AlertRule with a plain word, to check the text around it.
+func Sample() Stage {
 	resolve := func(p placeholder) (string, bool, error) {
-		if !template && p.kind != clusterName && p.kind != clusterLabels {
+		if p.kind != clusterName && p.kind != clusterLabels {
 			return "", false, errOnlyInTemplate(p)
 		}
 		return "x", false, nil
@@ -78,8 +88,64 @@ func Sample(template bool) Stage {
 	return Stage{resolve: resolve, last: true, maxExpr: maxRendered, maxText: maxRendered}
 }
 
+// SampleTemplate is Sample for an AlertRuleTemplate, with values of its parameters.
+func SampleTemplate(kinds []v1alpha1.WorkloadKind, values parameter.Values) Stage {
+	deployments := !slices.ContainsFunc(kinds, func(kind v1alpha1.WorkloadKind) bool { return kind != v1alpha1.DeploymentKind })
+	resolve := func(p placeholder) (string, bool, error) {
+		if p.former && !deployments {
+			return "", false, errFormer(p)
+		}
+		return "x", false, nil
+	}
+	return Stage{resolve: resolve, parameters: known(values), last: true, maxExpr: maxRendered, maxText: maxRendered}
+}
+
+// known returns values that are not nil.
+func known(values parameter.Values) parameter.Values {
+	if values == nil {
+		return parameter.Values{}
+	}
+	return values
+}
+
+// parameter returns the value of a parameter.
+func (st Stage) parameter(p placeholder) (parameter.Value, error) {
+	v, found := st.parameters[p.key]
+	switch {
+	case found:
+		return v, nil
+	case st.parameters == nil:
+		return v, errOnlyInTemplate(p)
+	case len(st.parameters) == 0:
+		return v, fmt.Errorf("%s is not defined; add the parameter to spec.parameters", p)
+	}
+	return v, fmt.Errorf("%s is not defined; use one of %s, or add the parameter to spec.parameters", p, strings.Join(st.parameters.Names(), ", "))
+}
+
+// inText returns the value of a placeholder in a text, or keep to leave it to the next stage.
+func (st Stage) inText(p placeholder) (value string, keep bool, err error) {
+	if p.kind != params {
+		return st.resolve(p)
+	}
+	v, err := st.parameter(p)
+	return v.Text(), false, err
+}
+
+// inLiteral is inText for a string literal of an expression.
+func (st Stage) inLiteral(p placeholder) (value string, keep bool, err error) {
+	if p.kind != params {
+		return st.resolve(p)
+	}
+	v, err := st.parameter(p)
+	return v.Quoted(), false, err
+}
+
 func errOnlyInTemplate(p placeholder) error {
-	return fmt.Errorf("%s is only available in an AlertRuleTemplate, because an AlertRule has no Deployment; write the value instead", p)
+	return fmt.Errorf("%s is only available in an AlertRuleTemplate, because an AlertRule has no workload or parameters to fill in; write the value instead", p)
+}
+
+func errFormer(p placeholder) error {
+	return fmt.Errorf("%s is only available in a template whose spec.workloads.kinds is [Deployment]; write %s instead", p, p.current())
 }
 
 func lookup(p placeholder, values map[string]string, what, owner string) (string, error) {

@@ -3,6 +3,8 @@ package placeholder
 import (
 	"strings"
 	"testing"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 func TestPlaceholderInsideAnAction(t *testing.T) {
@@ -20,7 +22,7 @@ func TestPlaceholderInsideAnAction(t *testing.T) {
 		"{{ `\n}}$(cluster.name)` }}",
 	} {
 		t.Run(text, func(t *testing.T) {
-			for name, st := range map[string]Stage{"generate": ForDeployment(Deployment{}), "render": ForCluster("", nil)} {
+			for name, st := range map[string]Stage{"generate": ForWorkload(Workload{Kind: v1alpha1.DeploymentKind}, nil), "render": ForCluster("", nil)} {
 				if got, f := st.text(text); f == nil || !strings.Contains(f.Message, "is inside {{ … }}") {
 					t.Errorf("%s: text(%q) = %q, %v", name, text, got, f)
 				}

@@ -65,37 +65,18 @@ func Unmatched(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w t
 
 // Placeable reports whether there are labels with which a cluster would have a source.
 func Placeable(s rule.Source, name string) bool {
-	return rule.Selectable(s.GetPlacement(), name) && slices.ContainsFunc(possibleStates(s, name), func(state v1alpha1.State) bool {
+	return rule.Selectable(s.GetPlacement(), name) && slices.ContainsFunc(rule.PossibleStates(s.GetState(), slices.Values(s.GetOverrides()), name), func(state v1alpha1.State) bool {
 		return state != v1alpha1.Disabled
 	})
 }
 
-// possibleStates returns the states that a source can have in a cluster of that name, with any labels.
-// As in StateIn, the first override that selects the cluster decides.
-func possibleStates(s rule.Source, name string) []v1alpha1.State {
-	var states []v1alpha1.State
-	overrides := s.GetOverrides()
-	for i := range overrides {
-		o := &overrides[i]
-		if o.State == "" || !rule.Selectable(o.ClusterSelection, name) {
-			continue
-		}
-		states = append(states, o.State)
-		if !rule.ByLabels(o.ClusterSelection, name) {
-			return states
-		}
-	}
-	return append(states, s.GetState())
-}
-
-// matchable reports whether there are labels of the cluster with which a template would match a
-// workload.
+// matchable reports whether a template would match a workload if its cluster had other labels.
 func matchable(t *v1alpha1.AlertRuleTemplate, w templating.Workload) bool {
-	if t.Spec.Placement == nil || !rule.ByLabels(*t.Spec.Placement, w.Cluster.Name) {
+	if !templating.ByLabels(t, w.Cluster.Name) {
 		return false
 	}
 	anywhere := *t
-	anywhere.Spec.Placement = nil
+	anywhere.Spec.Placement, anywhere.Spec.Overrides, anywhere.Spec.State = nil, nil, v1alpha1.Enabled
 	matches, err := templating.Matches(&anywhere, w)
 	return err == nil && matches
 }

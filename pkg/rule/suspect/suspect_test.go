@@ -133,8 +133,12 @@ func TestSuspectUnplaced(t *testing.T) {
 // was made anew and has no labels.
 func TestSuspectUnmatched(t *testing.T) {
 	from := func(clusters v1alpha1.ClusterSelection) v1alpha1.AlertRuleTemplateSpec {
-		return v1alpha1.AlertRuleTemplateSpec{Clusters: &clusters}
+		return v1alpha1.AlertRuleTemplateSpec{Placement: &clusters}
 	}
+	overridden := func(state v1alpha1.State, overrides ...v1alpha1.TemplateOverride) v1alpha1.AlertRuleTemplateSpec {
+		return v1alpha1.AlertRuleTemplateSpec{State: state, Overrides: overrides}
+	}
+	exceptGold := v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{}, Exclude: &v1alpha1.ClusterExclusion{Selector: byTier("gold").Selector}}
 	goldSpec, disabled, elsewhere := from(byTier("gold")), from(byTier("gold")), from(byTier("gold"))
 	disabled.State = v1alpha1.Disabled
 	elsewhere.Namespaces = &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{"other"}}
@@ -147,22 +151,30 @@ func TestSuspectUnmatched(t *testing.T) {
 		seen     Seen
 		want     bool
 	}{
-		"a label is missed":                      {spec: goldSpec, want: true},
-		"and the AlertRule is as old":            {spec: goldSpec, made: lost, want: true},
-		"and the AlertRule is younger":           {spec: goldSpec, made: lost.Add(time.Second)},
-		"another one is named":                   {spec: from(byName("other"))},
-		"disabled":                               {spec: v1alpha1.AlertRuleTemplateSpec{State: v1alpha1.Disabled}},
-		"disabled, and a label is missed":        {spec: disabled},
-		"another namespace, and a label":         {spec: elsewhere},
-		"the label was seen to go":               {spec: goldSpec, seen: Seen{Spokes: labeled(gold)}},
-		"another label was seen to go":           {spec: goldSpec, seen: Seen{Spokes: labeled(silver)}, want: true},
-		"the template was seen to change":        {spec: goldSpec, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
-		"it was made anew":                       {spec: disabled, template: lost},
-		"a built-in one was made anew, disabled": {spec: disabled, builtIn: true, template: lost, want: true},
-		"a built-in one that is as old":          {spec: disabled, builtIn: true, template: older, want: true},
-		"a built-in one that was there before":   {spec: disabled, builtIn: true, template: older.Add(-time.Second)},
-		"and the Deployment turns it off":        {builtIn: true, off: true, template: lost},
-		"a built-in one was seen to be disabled": {spec: disabled, builtIn: true, template: lost, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
+		"a label is missed":                        {spec: goldSpec, want: true},
+		"and the AlertRule is as old":              {spec: goldSpec, made: lost, want: true},
+		"and the AlertRule is younger":             {spec: goldSpec, made: lost.Add(time.Second)},
+		"another one is named":                     {spec: from(byName("other"))},
+		"disabled":                                 {spec: v1alpha1.AlertRuleTemplateSpec{State: v1alpha1.Disabled}},
+		"disabled, and a label is missed":          {spec: disabled},
+		"another namespace, and a label":           {spec: elsewhere},
+		"the label was seen to go":                 {spec: goldSpec, seen: Seen{Spokes: labeled(gold)}},
+		"another label was seen to go":             {spec: goldSpec, seen: Seen{Spokes: labeled(silver)}, want: true},
+		"the template was seen to change":          {spec: goldSpec, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
+		"it was made anew":                         {spec: disabled, template: lost},
+		"a built-in one was made anew, disabled":   {spec: disabled, builtIn: true, template: lost, want: true},
+		"a built-in one that is as old":            {spec: disabled, builtIn: true, template: older, want: true},
+		"a built-in one that was there before":     {spec: disabled, builtIn: true, template: older.Add(-time.Second)},
+		"and the Deployment turns it off":          {builtIn: true, off: true, template: lost},
+		"a built-in one was seen to be disabled":   {spec: disabled, builtIn: true, template: lost, seen: Seen{Templates: []*v1alpha1.AlertRuleTemplate{{}}}},
+		"an override by another label enables it":  {spec: overridden(v1alpha1.Disabled, v1alpha1.TemplateOverride{ClusterSelection: byTier("gold"), State: v1alpha1.Enabled}), want: true},
+		"and that label was seen to go":            {spec: overridden(v1alpha1.Disabled, v1alpha1.TemplateOverride{ClusterSelection: byTier("gold"), State: v1alpha1.Enabled}), seen: Seen{Spokes: labeled(gold)}},
+		"an override for all but a label disables": {spec: overridden("", v1alpha1.TemplateOverride{ClusterSelection: exceptGold, State: v1alpha1.Disabled}), want: true},
+		"an override by name disables":             {spec: overridden("", v1alpha1.TemplateOverride{ClusterSelection: byName("s"), State: v1alpha1.Disabled})},
+		"an override by a label is for another namespace": {spec: v1alpha1.AlertRuleTemplateSpec{
+			State: v1alpha1.Disabled, Namespaces: elsewhere.Namespaces,
+			Overrides: []v1alpha1.TemplateOverride{{ClusterSelection: byTier("gold"), State: v1alpha1.Enabled}},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "s", Created: lost}, Namespace: "shop", Name: "web"}
@@ -235,6 +247,14 @@ func TestDecidedInSpoke(t *testing.T) {
 		}},
 		"for clusters with another label, and the SpokeCluster is as old": {change: func(t *v1alpha1.AlertRuleTemplate, w *templating.Workload) {
 			t.Spec.Placement, w.Cluster.Created = gold, made
+		}, want: true},
+		"an override by name disables": {change: func(t *v1alpha1.AlertRuleTemplate, w *templating.Workload) {
+			t.Spec.Overrides = []v1alpha1.TemplateOverride{{ClusterSelection: byName("s"), State: v1alpha1.Disabled}}
+			w.Cluster.Name = "s"
+		}},
+		"another label enables, and the SpokeCluster is as old": {change: func(t *v1alpha1.AlertRuleTemplate, w *templating.Workload) {
+			t.Spec.State, w.Cluster.Created = v1alpha1.Disabled, made
+			t.Spec.Overrides = []v1alpha1.TemplateOverride{{ClusterSelection: *gold, State: v1alpha1.Enabled}}
 		}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package templating
 
 import (
+	"maps"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,14 +22,18 @@ import (
 // The AlertRule has no ownerReferences. When a template or workload is gone, the operator removes
 // its AlertRules with its own safeguards, and not the garbage collector.
 func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha1.AlertRule, error) {
-	alert, bad := placeholder.ForDeployment(placeholder.Deployment{Name: w.Name, Namespace: w.Namespace, Cluster: w.Cluster.Name, Labels: w.Labels, Annotations: w.Annotations}).Alert(t.Spec.AlertSpec)
+	e := EffectiveIn(t, w.Cluster)
+	a := adjust(t, e.Alert.Labels, w)
+	maps.Copy(e.Parameters, a.parameters)
+	alert, bad := placeholder.ForWorkload(placeholder.Workload{
+		Kind: w.Kind, Name: w.Name, Namespace: w.Namespace, Cluster: w.Cluster.Name, Labels: w.Labels, Annotations: w.Annotations,
+	}, e.Parameters).Alert(e.Alert)
 	if bad != nil {
-		return nil, bad
+		return nil, e.Blame(bad)
 	}
 	if alert.Labels == nil {
 		alert.Labels = map[string]v1alpha1.LabelText{}
 	}
-	a := adjust(t, w)
 	a.apply(&alert)
 	// Set last, so that neither the template nor the workload can override them.
 	alert.Labels[rule.NamespaceLabel] = storedText(w.Namespace)
@@ -54,6 +59,9 @@ func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha
 			Placement: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{v1alpha1.ClusterName(w.Cluster.Name)}},
 			State:     v1alpha1.Enabled,
 		},
+	}
+	if t.Spec.RuleNamespace == v1alpha1.InOperatorNamespace {
+		ar.Spec.RuleNamespaceFrom = v1alpha1.InOperatorNamespace
 	}
 	if len(validation.IsValidLabelValue(w.Cluster.Name)) == 0 {
 		ar.Labels[v1alpha1.ClusterLabel] = w.Cluster.Name

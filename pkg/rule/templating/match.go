@@ -21,9 +21,9 @@ type Workload struct {
 	Name            string
 	Labels          map[string]string
 	Annotations     map[string]string
-	// Templates are the names of all templates. They are used to detect unknown names in the annotation
-	// rulefleet.io/disable. nil disables this check.
-	Templates []string
+	// Templates are the names of all templates, and Parameters those of all their parameters. They are used to
+	// detect unknown names in annotations. If Templates is nil, unknown names are not detected.
+	Templates, Parameters []string
 
 	// fault is the reason why adjusting annotations are ignored, or nil.
 	fault *rule.Invalid
@@ -39,6 +39,16 @@ func (w Workload) Key() rule.Key {
 func (w Workload) Unadjusted(bad *rule.Invalid) Workload {
 	w.fault = bad
 	return w
+}
+
+// Know records the names of all templates and of their parameters.
+func (w *Workload) Know(templates []v1alpha1.AlertRuleTemplate) {
+	for i := range templates {
+		w.Templates = append(w.Templates, templates[i].Name)
+		for _, p := range templates[i].Spec.Parameters {
+			w.Parameters = append(w.Parameters, p.Name)
+		}
+	}
 }
 
 // adjusted reports whether the workload has annotations that adjust its AlertRules.
@@ -79,7 +89,7 @@ func SelectsWorkload(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 
 // TurnedOff reports whether the annotations of a workload disable the alert of a template.
 func TurnedOff(t *v1alpha1.AlertRuleTemplate, w Workload) bool {
-	a := adjust(t, w)
+	a := adjust(t, t.Spec.Labels, w)
 	return a.off
 }
 
@@ -113,13 +123,16 @@ func selects(s *metav1.LabelSelector, set map[string]string) (bool, error) {
 // reaches reports whether a template may select a workload, according to the template, the
 // SpokeCluster and the workload's kind and names. The labels and annotations in the spoke decide the rest.
 func reaches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
-	if t.Spec.State == v1alpha1.Disabled || !slices.Contains(rule.KindsOf(t), w.Kind) {
+	if !slices.Contains(rule.KindsOf(t), w.Kind) {
 		return false, nil
 	}
 	if t.Spec.Placement != nil {
 		if ok, err := rule.Places(*t.Spec.Placement, w.Cluster); !ok || err != nil {
 			return false, err
 		}
+	}
+	if stateIn(t, w.Cluster) == v1alpha1.Disabled {
+		return false, nil
 	}
 	name, s := v1alpha1.NamespaceName(w.Namespace), t.Spec.Namespaces
 	if s == nil {
@@ -143,6 +156,6 @@ func reaches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 func DecidedInSpoke(made, templateSince time.Time, t *v1alpha1.AlertRuleTemplate, w Workload) bool {
 	reached, err := reaches(t, w)
 	remade := t.Annotations[v1alpha1.BuiltInAnnotation] != "" && !made.After(templateSince)
-	unlabeled := t.Spec.Placement != nil && rule.ByLabels(*t.Spec.Placement, w.Cluster.Name) && !made.After(w.Cluster.Created)
+	unlabeled := ByLabels(t, w.Cluster.Name) && !made.After(w.Cluster.Created)
 	return reached || err != nil || remade || unlabeled
 }

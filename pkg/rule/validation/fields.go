@@ -237,10 +237,23 @@ func checkWorkloads(s *v1alpha1.WorkloadSelection) *rule.Invalid {
 	return checkSelector("spec.workloads.exclude.selector", s.Exclude.Selector)
 }
 
+func checkRuleNamespace(field string, from v1alpha1.TemplateRuleNamespace) *rule.Invalid {
+	switch from {
+	case "", v1alpha1.InWorkloadNamespace, v1alpha1.InOperatorNamespace:
+		return nil
+	}
+	return rule.NewInvalid(field, "%q is not valid; use %s or %s", clip.Excerpt(string(from)), v1alpha1.InWorkloadNamespace, v1alpha1.InOperatorNamespace)
+}
+
 // checkPlace checks the namespace of a rule in the spokes, and its workload.
 func checkPlace(s rule.Source) *rule.Invalid {
 	if s.GetRuleNamespace() != "" {
 		if bad := checkNamespace("spec.ruleNamespace", string(s.GetRuleNamespace())); bad != nil {
+			return bad
+		}
+	}
+	if r, ok := s.(*v1alpha1.AlertRule); ok {
+		if bad := checkRuleNamespace("spec.ruleNamespaceFrom", r.Spec.RuleNamespaceFrom); bad != nil {
 			return bad
 		}
 	}

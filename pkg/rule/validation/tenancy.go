@@ -55,7 +55,11 @@ func checkTenancy(s rule.Source, o Options) *rule.Invalid {
 		return nil
 	}
 	field, remedy := "spec.ruleNamespace", "remove spec.ruleNamespace"
-	if s.GetRuleNamespace() == "" {
+	switch {
+	case s.GetRuleNamespace() != "":
+	case s.InOperatorNamespace():
+		field, remedy = "spec.ruleNamespaceFrom", "remove spec.ruleNamespaceFrom"
+	default:
 		field, remedy = "spec.workloadRef.namespace", "correct the namespace"
 	}
 	if !rule.PlatformNamespace(target) { // spokes do not take AlertRules of those

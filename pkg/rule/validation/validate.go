@@ -2,11 +2,9 @@ package validation
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/clip"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/compat"
 	"github.com/rulefleet/rulefleet/pkg/rule/gotemplate"
@@ -41,7 +39,7 @@ func Rule(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
 	if bad := checkSpecSize(r.Spec.AlertSpec, r.Spec.Overrides); bad != nil {
 		return bad
 	}
-	c := checker{stage: placeholder.Sample(false), budget: gotemplate.NewBudget(), cost: new(maxTotalCost), evaluator: o.Evaluator, maxLabels: rule.MaxTexts, tenant: tenantOf(r, o)}
+	c := checker{stage: placeholder.Sample(), budget: gotemplate.NewBudget(), cost: new(maxTotalCost), evaluator: o.Evaluator, maxLabels: rule.MaxTexts, tenant: tenantOf(r, o)}
 	if bad := c.alert(r.Spec.AlertSpec); bad != nil {
 		return bad
 	}
@@ -58,39 +56,6 @@ func Rule(r *v1alpha1.AlertRule, o Options) *rule.Invalid {
 		return bad
 	}
 	return checkTenancy(r, o)
-}
-
-// Template returns the first error in an AlertRuleTemplate, or nil.
-func Template(t *v1alpha1.AlertRuleTemplate, o Options) *rule.Invalid {
-	if len(t.Name) > maxTemplate {
-		return rule.NewInvalid("metadata.name", "the name of a template has at most %d characters, because it is used as a label value; shorten it", maxTemplate)
-	}
-	if bad := checkSpecSize(t.Spec.AlertSpec, nil); bad != nil {
-		return bad
-	}
-	// Two labels are added to every alert that it makes.
-	c := checker{stage: placeholder.Sample(true), budget: gotemplate.NewBudget(), cost: new(maxTotalCost), evaluator: o.Evaluator, maxLabels: rule.MaxTexts - 2}
-	if bad := c.alert(t.Spec.AlertSpec); bad != nil {
-		return bad
-	}
-	if bad := checkState(t.Spec.State); bad != nil {
-		return bad
-	}
-	if bad := checkAllow(t.Spec.Allow); bad != nil {
-		return bad
-	}
-	if t.Spec.Clusters != nil {
-		return rule.NewInvalid("spec.clusters", "clusters was renamed; move its content to spec.placement")
-	}
-	if t.Spec.Placement != nil {
-		if bad := checkSelection("spec.placement", *t.Spec.Placement); bad != nil {
-			return bad
-		}
-	}
-	if bad := checkNamespaces(t.Spec.Namespaces); bad != nil {
-		return bad
-	}
-	return checkWorkloads(t.Spec.Workloads)
 }
 
 // maxTotalCost limits the cost of parsing all expressions of an object.
@@ -171,7 +136,7 @@ func (c checker) expr(written, expanded string) *rule.Invalid {
 		return nil
 	}
 	// The positions of what was written are of more use than those of what it became.
-	if _, own := promql.ParseAlert(written, p); own != nil {
+	if _, own := promql.ParseAlert(placeholder.Shape(written), p); own != nil {
 		return rule.InvalidExpr(written, own)
 	}
 	return rule.InvalidExpr(expanded, f)
@@ -239,20 +204,4 @@ func mergedTexts(base, override map[string]v1alpha1.LabelText) int {
 		}
 	}
 	return n
-}
-
-func checkAllow(allow []v1alpha1.Adjustment) *rule.Invalid {
-	known := []v1alpha1.Adjustment{
-		v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels,
-	}
-	for i, a := range allow {
-		field := fmt.Sprintf("spec.allow[%d]", i)
-		switch {
-		case !slices.Contains(known, a):
-			return rule.NewInvalid(field, "unknown value %q; use alerts, disable, severity, for or labels", clip.Excerpt(string(a)))
-		case slices.Contains(allow[:i], a):
-			return rule.NewInvalid(field, "duplicate value %q; remove one of them", a)
-		}
-	}
-	return nil
 }

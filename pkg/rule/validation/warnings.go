@@ -16,6 +16,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/compat"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/gotemplate"
+	"github.com/rulefleet/rulefleet/pkg/rule/parameter"
 	"github.com/rulefleet/rulefleet/pkg/rule/placeholder"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
@@ -35,39 +36,75 @@ const clusterLabelValue = "the cluster's name (the external label of the spoke's
 // Warnings returns warnings about valid but suspicious input in an AlertRule: one sentence each, which
 // begins with the field and says what to change, sorted, at most 20.
 func Warnings(r *v1alpha1.AlertRule, o Options) []string {
-	w := &warnings{stage: placeholder.Sample(false), evaluator: o.Evaluator}
+	w := &warnings{stage: placeholder.Sample(), evaluator: o.Evaluator}
 	w.alert(r.Spec.AlertSpec, r.Spec.Overrides)
-	if o.ClusterLabel != "" {
-		w.overwritten("spec", r.Spec.AlertSpec.Labels, o.ClusterLabel, clusterLabelValue)
-	}
-	for i, override := range r.Spec.Overrides {
-		path := fmt.Sprintf("spec.overrides[%d]", i)
+	w.overrides(r.Spec.AlertSpec, &r.Spec.Placement, r.Spec.Overrides)
+	w.everyLabels(r.Spec.AlertSpec, r.Spec.Overrides, func(path string, labels map[string]v1alpha1.LabelText) {
 		if o.ClusterLabel != "" {
-			w.overwritten(path, override.Labels, o.ClusterLabel, clusterLabelValue)
+			w.overwritten(path, labels, o.ClusterLabel, clusterLabelValue)
 		}
-		w.override(path, r.Spec, override)
-		w.shadowed(path, override, r.Spec.Overrides[:i])
-		w.forced(path, override.Labels, r, o)
-	}
-	w.forced("spec", r.Spec.AlertSpec.Labels, r, o)
+		w.forced(path, labels, r, o)
+	})
 	return w.sorted()
 }
 
 // TemplateWarnings is Warnings for an AlertRuleTemplate.
 func TemplateWarnings(t *v1alpha1.AlertRuleTemplate, o Options) []string {
-	w := &warnings{stage: placeholder.Sample(true), evaluator: o.Evaluator}
-	w.alert(t.Spec.AlertSpec, nil)
+	w := &warnings{stage: placeholder.SampleTemplate(rule.KindsOf(t), parameter.Defaults(t.Spec.Parameters)), evaluator: o.Evaluator}
+	overrides := slices.Collect(rule.TemplateOverrides(t))
+	w.alert(t.Spec.AlertSpec, overrides)
+	w.overrides(t.Spec.AlertSpec, t.Spec.Placement, overrides)
 	values := map[string]string{o.ClusterLabel: clusterLabelValue, rule.NamespaceLabel: "the namespace of the workload"}
 	for _, kind := range rule.KindsOf(t) {
 		values[rule.WorkloadLabel(kind)] = fmt.Sprintf("the name of the %s", kind)
 	}
-	for label, value := range values {
-		if label != "" {
-			w.overwritten("spec", t.Spec.Labels, label, value)
+	delete(values, "")
+	w.everyLabels(t.Spec.AlertSpec, overrides, func(path string, labels map[string]v1alpha1.LabelText) {
+		for label, value := range values {
+			w.overwritten(path, labels, label, value)
+		}
+		w.protected(path, labels, o)
+	})
+	w.placeholders(t, overrides)
+	return w.sorted()
+}
+
+// everyLabels calls fn for the labels of an alert and of each override.
+func (w *warnings) everyLabels(a v1alpha1.AlertSpec, overrides []v1alpha1.Override, fn func(path string, labels map[string]v1alpha1.LabelText)) {
+	fn("spec", a.Labels)
+	for i := range overrides {
+		fn(fmt.Sprintf("spec.overrides[%d]", i), overrides[i].Labels)
+	}
+}
+
+// placeholders adds warnings about placeholders with a former name, and about parameters that no text uses.
+func (w *warnings) placeholders(t *v1alpha1.AlertRuleTemplate, overrides []v1alpha1.Override) {
+	used := map[string]bool{}
+	text := func(field, text string) {
+		if written, now, found := placeholder.Former(text); found {
+			w.add(field, "uses %s, which was renamed; write %s", clip.Excerpt(written), clip.Excerpt(now))
+		}
+		for _, name := range placeholder.Parameters(text) {
+			used[name] = true
 		}
 	}
-	w.protected("spec", t.Spec.Labels, o)
-	return w.sorted()
+	texts := func(path, expr string, labels, annotations map[string]v1alpha1.LabelText) {
+		text(path+".expr", expr)
+		for field, m := range map[string]map[string]v1alpha1.LabelText{path + ".labels": labels, path + ".annotations": annotations} {
+			for key, value := range m {
+				text(rule.Keyed(field, key), string(value))
+			}
+		}
+	}
+	texts("spec", t.Spec.Expr, t.Spec.Labels, t.Spec.Annotations)
+	for i, o := range overrides {
+		texts(fmt.Sprintf("spec.overrides[%d]", i), o.Expr, o.Labels, o.Annotations)
+	}
+	for i, p := range t.Spec.Parameters {
+		if !used[p.Name] {
+			w.add(fmt.Sprintf("spec.parameters[%d]", i), "is not used by any text of the template; use it as $(params.%s), or remove it", p.Name)
+		}
+	}
 }
 
 // warnings collects the results of Warnings.
@@ -93,7 +130,7 @@ func (w *warnings) forced(path string, texts map[string]v1alpha1.LabelText, s ru
 	if s.GetNamespace() == o.AdminNamespace {
 		return
 	}
-	namespace := delivery.TargetNamespace(s, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
+	namespace := delivery.LabelNamespace(s, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
 	if string(texts[rule.NamespaceLabel]) != namespace {
 		w.overwritten(path, texts, rule.NamespaceLabel, "the namespace of the rule in the spokes")
 	}
@@ -200,12 +237,21 @@ func (w *warnings) overwritten(path string, texts map[string]v1alpha1.LabelText,
 	}
 }
 
-// override adds warnings about an override alone.
-func (w *warnings) override(path string, s v1alpha1.AlertRuleSpec, o v1alpha1.Override) {
-	if s.Placement.Selector == nil {
+// overrides adds warnings about each override alone, and about those that have no effect. A nil placement selects every
+// cluster.
+func (w *warnings) overrides(base v1alpha1.AlertSpec, placement *v1alpha1.ClusterSelection, overrides []v1alpha1.Override) {
+	for i, o := range overrides {
+		path := fmt.Sprintf("spec.overrides[%d]", i)
+		w.override(path, base, placement, o)
+		w.shadowed(path, o, overrides[:i])
+	}
+}
+
+func (w *warnings) override(path string, base v1alpha1.AlertSpec, placement *v1alpha1.ClusterSelection, o v1alpha1.Override) {
+	if placement != nil && placement.Selector == nil {
 		var strange []string
 		for _, name := range o.Names {
-			if !slices.Contains(s.Placement.Names, name) {
+			if !slices.Contains(placement.Names, name) {
 				strange = append(strange, string(name))
 			}
 		}
@@ -214,7 +260,7 @@ func (w *warnings) override(path string, s v1alpha1.AlertRuleSpec, o v1alpha1.Ov
 		}
 	}
 	part := v1alpha1.AlertSpec{Expr: o.Expr, Labels: o.Labels, Annotations: o.Annotations}
-	w.expr(path, part, &s.AlertSpec)
+	w.expr(path, part, &base)
 }
 
 // shadowed adds warnings about fields that an earlier override sets for every spoke.

@@ -114,8 +114,8 @@ func TestWarnings(t *testing.T) {
 func TestTemplateWarnings(t *testing.T) {
 	template := ruletest.Template(func(t *v1alpha1.AlertRuleTemplate) {
 		t.Spec.Labels = ruletest.Texts{"namespace": "x", "deployment": "y", "cluster": "z", "team": "a"}
-		t.Spec.Annotations = ruletest.Texts{"a": "$(deployment.name) {{ $labels.pod }}"}
-		t.Spec.Expr = `sum(up{n="$(deployment.namespace)"})`
+		t.Spec.Annotations = ruletest.Texts{"a": "$(workload.name) {{ $labels.pod }}"}
+		t.Spec.Expr = `sum(up{n="$(workload.namespace)"})`
 	})
 	want := []string{
 		`spec.annotations[a] uses the label "pod"`, "spec.for is not set",

@@ -71,7 +71,7 @@ func Template(edit ...func(*v1alpha1.AlertRuleTemplate)) *v1alpha1.AlertRuleTemp
 	t := &v1alpha1.AlertRuleTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "down"},
 		Spec: v1alpha1.AlertRuleTemplateSpec{
-			AlertSpec: v1alpha1.AlertSpec{Alert: "Down", Expr: `up{namespace="$(deployment.namespace)"} == 0`},
+			AlertSpec: v1alpha1.AlertSpec{Alert: "Down", Expr: `up{namespace="$(workload.namespace)"} == 0`},
 		},
 	}
 	for _, f := range edit {
@@ -86,7 +86,7 @@ func Random() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 // Shards are pieces that mean something to one of the grammars that a value passes.
 var Shards = []string{
 	`"`, `'`, "`", `\`, `\"`, `\n`, "\n", "\r", "\t", "\x00", "\x7f", "\u0085", "\u2028", "\ufffd", "é", "🚀", "\U000e0001",
-	"$", "$$", "$(", "$$(", "(", ")", "$(cluster.name)", "cluster.name)", "$(deployment.name)", "$1", "${1}",
+	"$", "$$", "$(", "$$(", "(", ")", "$(cluster.name)", "cluster.name)", "$(workload.name)", "$1", "${1}",
 	"{", "{{", "}", "}}", "{{.}}", "{{-", "/*", "*/", `{{"{"}}`,
 	".", ".*", "+", "?", "|", "[", "]", "^", "-", `\E`, `\Q`, "#", "=~", ",", " ", "a", "B", "7", "eu-1",
 }
