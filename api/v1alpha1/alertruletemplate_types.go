@@ -170,12 +170,14 @@ type WorkloadSelection struct {
 	// matchLabels is the former place of selector.matchLabels, and will be removed in the next release. A
 	// template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=1024
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
 	// matchExpressions is the former place of selector.matchExpressions, and will be removed in the next
 	// release. A template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
 	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`
 }
 

@@ -1,12 +1,12 @@
 package builtin
 
 import (
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"slices"
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
