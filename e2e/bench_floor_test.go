@@ -70,7 +70,7 @@ func startFloor(t *testing.T, m *model, hub *rest.Config, spokes map[string]*res
 	f.watch(ctx, f.hub, &v1alpha1.AlertRuleList{}, f.onAlertRule)
 	for name, m := range f.spokes {
 		deployments := &metav1.PartialObjectMetadataList{}
-		deployments.SetGroupVersionKind(spoke.DeploymentMetadata().GroupVersionKind())
+		deployments.SetGroupVersionKind(spoke.WorkloadMetadata(v1alpha1.DeploymentKind).GroupVersionKind())
 		f.watch(ctx, m, deployments, func(ctx context.Context, o client.Object) { f.onDeployment(ctx, name, o) })
 		f.watch(ctx, m, &monitoringv1.PrometheusRuleList{}, f.onPrometheusRule)
 	}

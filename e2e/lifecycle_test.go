@@ -531,7 +531,7 @@ func (f *lifecycle) maxRules(t *testing.T) {
 	f.ready(t, "one", metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// lack waits until spoke one shows that Deployments lack AlertRules, and why.
+// lack waits until spoke one shows that workloads lack AlertRules, and why.
 func (f *lifecycle) lack(t *testing.T, n int, why string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d lack AlertRules", n), func(ctx context.Context) error {
@@ -540,7 +540,7 @@ func (f *lifecycle) lack(t *testing.T, n int, why string) {
 			return err
 		}
 		c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady)
-		if !strings.HasPrefix(c.Message, fmt.Sprintf("%d Deployments lack AlertRules", n)) || !strings.Contains(c.Message, why) {
+		if !strings.HasPrefix(c.Message, fmt.Sprintf("%d workloads lack AlertRules", n)) || !strings.Contains(c.Message, why) {
 			return errors.New(c.Message)
 		}
 		return nil

@@ -10,7 +10,7 @@
 {{- /* The comment of a constant, without the constant's name. */ -}}
 {{- define "sentence" -}}
 {{- $text := regexReplaceAll "^[A-Z][A-Za-z]+ ((is|means that) )?" (trim .) "" | replace "\n" " " | replace "|" "\\|" -}}
-{{ upper (substr 0 1 $text) }}{{ substr 1 (len $text) $text }}
+{{ with $text }}{{ upper (substr 0 1 .) }}{{ substr 1 (len .) . }}{{ end }}
 {{- end -}}
 
 {{- /* What a type's markers refuse beside the bounds of each field: rules of the type and of its fields. */ -}}

@@ -64,10 +64,8 @@ type AlertRuleTemplateSpec struct {
 	// +optional
 	Placement *ClusterSelection `json:"placement,omitempty"`
 
-	// clusters is the former name of placement. A template that has it is not accepted, and its AlertRules
-	// stay as they are.
-	//
-	// Deprecated: use placement. It will be removed in the next release.
+	// clusters is the former name of placement, and will be removed in the next release. A template that has it
+	// is not accepted, and its AlertRules stay as they are.
 	// +optional
 	Clusters *ClusterSelection `json:"clusters,omitempty"`
 
@@ -107,11 +105,10 @@ type AlertRuleTemplateSpec struct {
 	// +default=["alerts","disable","for"]
 	Allow []Adjustment `json:"allow,omitzero"`
 
-	// ruleNamespace defines the namespace of the PrometheusRules in the spokes. With Workload, it is the
-	// namespace of the workload. With Operator, it is the namespace of the spoke's chosen Prometheus or, if
+	// ruleNamespace defines the namespace of the PrometheusRules in the spokes. With Workload, which is the
+	// default, it is the namespace of the workload. With Operator, it is the namespace of the spoke's chosen Prometheus or, if
 	// that is not known, the chart value ruleNamespace (flag --rule-namespace of the manager).
 	// +optional
-	// +default="Workload"
 	RuleNamespace TemplateRuleNamespace `json:"ruleNamespace,omitempty"`
 
 	// suspend leaves the generated AlertRules unchanged: while suspend is true, the template does not create,
@@ -170,17 +167,13 @@ type WorkloadSelection struct {
 	// +optional
 	Exclude *WorkloadExclusion `json:"exclude,omitempty"`
 
-	// matchLabels is the former name of selector.matchLabels. A template that has it is not accepted, and its
-	// AlertRules stay as they are.
-	//
-	// Deprecated: use selector. It will be removed in the next release.
+	// matchLabels is the former place of selector.matchLabels, and will be removed in the next release. A
+	// template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
-	// matchExpressions is the former name of selector.matchExpressions. A template that has it is not
-	// accepted, and its AlertRules stay as they are.
-	//
-	// Deprecated: use selector. It will be removed in the next release.
+	// matchExpressions is the former place of selector.matchExpressions, and will be removed in the next
+	// release. A template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	// +listType=atomic
 	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`
@@ -369,16 +362,18 @@ type AlertRuleTemplateStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// summary counts the workloads that the template matches, in all spokes to which the manager is connected.
-	// It is updated about once a minute.
+	// summary counts the workloads that the template matches. It is updated about once a minute. A spoke that is
+	// unreachable is counted with its last known numbers. After a restart, the summary stays as it was until the
+	// workloads of all spokes are processed, or 10 minutes have passed. Then it leaves out spokes that are still
+	// unreachable.
 	// +optional
 	Summary *TemplateSummary `json:"summary,omitempty"`
 }
 
 // TemplateSummary counts the workloads that a template matches.
 type TemplateSummary struct {
-	// matched is the number of workloads that the template selects. Each of them is counted in one of the
-	// other fields as well, as soon as it is processed.
+	// matched is the number of workloads that the template selects, and the sum of the other fields. Of a template
+	// that is not accepted, it is the number of workloads that have an AlertRule of it.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Matched int32 `json:"matched"`
@@ -399,8 +394,8 @@ type TemplateSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Refused int32 `json:"refused,omitempty"`
 
-	// failed is the number of workloads for which no AlertRule can be generated. Events of the template name
-	// them and the cause.
+	// failed is the number of workloads for which no AlertRule can be generated. Events of the template, or the
+	// manager's log, name them and the cause.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed,omitempty"`

@@ -217,15 +217,17 @@ type SpokeClusterStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Deployments *int32 `json:"deployments,omitempty"`
 
-	// workloads counts the workloads of the spoke by kind, except those in system namespaces (kube-system,
-	// kube-public, kube-node-lease). It is updated about once a minute.
+	// workloads counts the workloads in all namespaces of the spoke by kind, with and without an alert. It is
+	// updated about once a minute while the spoke is connected. It does not have a kind that Rulefleet's account
+	// in the spoke may not list.
 	// +optional
 	// +listType=map
 	// +listMapKey=kind
 	// +kubebuilder:validation:MaxItems=4
 	Workloads []WorkloadCount `json:"workloads,omitempty"`
 
-	// uncovered lists workloads of the spoke without an alert, sorted by namespace, kind and name, up to 50.
+	// uncovered lists workloads of the spoke without an alert, sorted by namespace, kind and name, up to 50. It
+	// does not list workloads of kinds that no enabled template selects.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
@@ -304,8 +306,25 @@ type UncoveredWorkload struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
-	Reason string `json:"reason,omitempty"`
+	Reason UncoveredReason `json:"reason,omitempty"`
 }
+
+// UncoveredReason is the cause why a workload has no alert.
+type UncoveredReason string
+
+// The causes. If there are several, the first of NotEvaluating, Refused, Failed and Disabled is shown.
+const (
+	// UncoveredNoTemplate means that no template selects the workload.
+	UncoveredNoTemplate UncoveredReason = "NoTemplate"
+	// UncoveredDisabled means that its annotations, or an edit of its AlertRule, disable the alert.
+	UncoveredDisabled UncoveredReason = "Disabled"
+	// UncoveredRefused means that spec.maxRules is reached.
+	UncoveredRefused UncoveredReason = "Refused"
+	// UncoveredFailed means that no AlertRule can be generated.
+	UncoveredFailed UncoveredReason = "Failed"
+	// UncoveredNotEvaluating means that it has an AlertRule that is not Evaluating.
+	UncoveredNotEvaluating UncoveredReason = "NotEvaluating"
+)
 
 // SpokeCredential shows how long the credential of a spoke is valid, according to the credential itself.
 type SpokeCredential struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"os"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
+	"github.com/rulefleet/rulefleet/pkg/controller/coverage"
 	"github.com/rulefleet/rulefleet/pkg/controller/credential"
 	"github.com/rulefleet/rulefleet/pkg/controller/distribute"
 	"github.com/rulefleet/rulefleet/pkg/controller/evaluate"
@@ -225,9 +227,12 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Hub: local.GetClient(), Spokes: provider, Render: render, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics,
 	})
 
+	counter := coverage.NewCounter(coverage.Options{
+		Hub: local.GetClient(), Spokes: provider, Trusted: []string{o.namespace, o.generatedNamespace}, Intervals: o.intervals, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
+	})
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,
-		Validator: validator, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, MaxObjects: o.limits.Objects, NamespaceShare: o.spokeNamespaceShare, Intervals: o.intervals,
+		Validator: validator, Outcomes: counter, Propagation: propagation, Contests: contests, Changed: board.Notify, Writes: o.spokeMaxWrites, MaxObjects: o.limits.Objects, NamespaceShare: o.spokeNamespaceShare, Intervals: o.intervals,
 	})
 	distributor := distribute.NewReconciler(distribute.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Reporter: board, Validator: validator, Generated: o.generatedNamespace,
@@ -235,9 +240,13 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Render: render, Tenants: tenants, Places: places, Changed: board.Notify,
 	})
 	provider.SetLifecycle(spoke.Lifecycle{
-		Left: []func(string){propagation.Forget, contests.ForgetSpoke, poller.Forget, generator.Forget, distributor.Forget},
+		Kinds: func(name string) []v1alpha1.WorkloadKind {
+			kinds, _ := hub.WorkloadKinds(ctx, local.GetClient(), name) // the cache has synced, so an error means that the process is ending
+			return kinds
+		},
+		Left: []func(string){propagation.Forget, contests.ForgetSpoke, poller.Forget, generator.Forget, distributor.Forget, counter.Forget},
 		// Writes to the former cluster were not undone in this one, and a restored server lacks writes that no client has undone.
-		Replaced:   []func(string){contests.ForgetSpoke, held.Beware},
+		Replaced:   []func(string){contests.ForgetSpoke, held.Beware, counter.Forget},
 		Restored:   []func(string){contests.ForgetSpoke},
 		Evaluators: []func(string){poller.Kick, distributor.EvaluatorsChanged},
 	})
@@ -248,14 +257,14 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	}
 	members := &membership.Reconciler{
 		Client: local.GetClient(), Live: local.GetAPIReader(), Provider: provider, HubID: hubID, Namespace: o.namespace, EvaluatorNamespaces: o.evaluatorNamespaces(),
-		Brake: held, Rules: rules, Failures: board, Evaluation: poller, Renewals: renewals, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
+		Brake: held, Rules: rules, Failures: board, Evaluation: poller, Coverage: counter, Renewals: renewals, Contests: contests, Recorder: recorder, LeaveTimeout: o.leaveTimeout, TrackingLabels: fields(o.trackingLabels), Log: mgr.GetLogger(),
 	}
 	braker := &brake.Reconciler{
 		Client: local.GetClient(), Brake: held, Changed: provider.Changed, Recorder: recorder, Contests: contests,
 		Engaged: func(name string) bool { return provider.Spoke(name) != nil },
 	}
 	statuses := &status.Reconciler{Client: local.GetClient(), Board: board, Recorder: recorder, Validator: validator, Tenants: tenants, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
-	c := &controllers{provider: provider, members: members, generator: generator, poller: poller, distributor: distributor, braker: braker, statuses: statuses}
+	c := &controllers{provider: provider, members: members, generator: generator, counter: counter, poller: poller, distributor: distributor, braker: braker, statuses: statuses}
 	return c.add(ctx, mgr)
 }
 
@@ -276,6 +285,7 @@ type controllers struct {
 	provider    *spoke.Provider
 	members     *membership.Reconciler
 	generator   *generate.Reconciler
+	counter     *coverage.Counter
 	poller      *evaluate.Poller
 	distributor *distribute.Reconciler
 	braker      *brake.Reconciler
@@ -311,7 +321,10 @@ func (c *controllers) add(ctx context.Context, mgr mcmanager.Manager) error {
 	if err := countFleet(local, c.provider, c.statuses, c.poller); err != nil {
 		return err
 	}
-	return (&status.TemplateReconciler{Client: local.GetClient(), Validator: c.statuses.Validator}).SetupWithManager(local)
+	if err := local.Add(c.counter); err != nil {
+		return fmt.Errorf("setting up the counts of workloads: %w", err)
+	}
+	return (&status.TemplateReconciler{Client: local.GetClient(), Validator: c.statuses.Validator, Summaries: c.counter}).SetupWithManager(local)
 }
 
 // renewTokens adds the controller that renews the tokens of spokes. It returns nil if that is switched off.

@@ -105,6 +105,16 @@ var situations = map[string][]situation{
 		{"all is well", map[string]string{rows("Evaluating", "None"): "3x200"}, 30, nil},
 		{"refused by the spoke", map[string]string{rows("Pending", "Rejected"): "3x200"}, 30, nil},
 	},
+	"RulefleetCoverageFell": {
+		{"half have none any more", covered("a", "8x70 4x200", "2x70 6x200"), 90, map[string]string{"cluster": "a", "kind": "Deployment"}},
+		{"new workloads without one", covered("a", "8x200", "2x70 9x200"), 90, map[string]string{"cluster": "a", "kind": "Deployment"}},
+		{"for a moment", covered("a", "8x70 4x10 8x200", "2x70 6x10 2x200"), 90, nil},
+		{"a few", covered("a", "98x70 95x200", "2x70 5x200"), 90, nil},
+		{"a new spoke", covered("a", "_x70 4x200", "_x70 6x200"), 120, nil},
+		{"low for long", covered("a", "4x200", "6x200"), 120, nil},
+		{"no workloads", covered("a", "0x200", "0x200"), 120, nil},
+		{"an outage of Prometheus", with(covered("a", "8x70 0x200", "2x70 10x200"), ready("a", "EvaluatorUnreachable"), "_x70 1x200"), 90, nil},
+	},
 	"RulefleetEvaluatorUnreachable": {
 		{"no answer", map[string]string{ready("a", "EvaluatorUnreachable"): "1x200", ready("b", "Ready"): "1x200"}, 11, map[string]string{"cluster": "a"}},
 		{"answers that are too large", map[string]string{ready("a", "TooLarge"): "1x200"}, 11, map[string]string{"cluster": "a"}},
@@ -170,6 +180,20 @@ func leads(pod string) string {
 }
 func renewal(cluster string) string {
 	return fmt.Sprintf("rulefleet_spoke_credential_renewal_timestamp_seconds{cluster=%q}", cluster)
+}
+
+// covered are the Deployments of a spoke with and without an alert.
+func covered(cluster, with, without string) map[string]string {
+	return map[string]string{
+		fmt.Sprintf(`rulefleet_workloads{cluster=%q,kind="Deployment",covered="true"}`, cluster):  with,
+		fmt.Sprintf(`rulefleet_workloads{cluster=%q,kind="Deployment",covered="false"}`, cluster): without,
+	}
+}
+
+// with adds a series.
+func with(all map[string]string, series, values string) map[string]string {
+	all[series] = values
+	return all
 }
 
 func ready(cluster, reason string) string {

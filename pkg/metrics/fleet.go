@@ -16,7 +16,7 @@ import (
 // deepest is the number of spokes of a controller that rulefleet_queue_depth names.
 const deepest = 10
 
-// namedSpokes is how many spokes rulefleet_rules names: the first by name, so that the choice
+// namedSpokes is how many spokes rulefleet_rules and rulefleet_workloads name: the first by name, so that the choice
 // does not change with the spokes' states.
 const namedSpokes = 1000
 
@@ -53,6 +53,11 @@ var (
 		Name: "rulefleet_rules", Labels: []string{"cluster", "phase", "reason"},
 		Help: "Number of AlertRules and RulePacks placed on a spoke, by phase and reason as in their status (None: the rule has reached the furthest state that can be verified). The label cluster is the name of the spoke. With more than 1000 spokes, the first 1000 in alphabetical order have their own value. Three groups are counted as _other: registered spokes after the first 1000, spokes that a placement names but that are not registered, and spokes that have no row in a status and have not reported since a restart. Phases and reasons are fixed sets, and pairs that do not occur have no series. If a status has a reason that this version does not know, for example because a newer version wrote the status, it is counted with the reason Other.",
 		Use:  "A rule that stays at `Pending` with a reason is missing or outdated in a spoke (alerts `RulefleetRulesFailing`, `RulefleetRulesWaiting`). A rule that stays at `Applied` or `Selected` with a reason is usually not evaluated there (alert `RulefleetRulesNotEvaluated`). The exceptions are Predicted, Confirmed, NoEvaluator and EvaluatorsUnknown: they only explain why Rulefleet can't verify the next phase. The alert also leaves out Suspended, Loading, EvaluatorUnreachable and the reasons of an outage, such as Unreachable. [Reasons](reasons.md#alertrule) explains each reason. For the whole fleet: `sum by (phase, reason) (rulefleet_rules)`.",
+	})
+	workloadsDesc = atScrape(metric{
+		Name: "rulefleet_workloads", Labels: []string{"cluster", "kind", "covered"},
+		Help: "Number of workloads in a spoke by kind, as in the status of its SpokeCluster: with an alert that is Evaluating (covered true) and without one (covered false). With more than 1000 spokes, the first 1000 in alphabetical order have their own value, and all others are counted as _other. A spoke has no series for a kind that Rulefleet can't list there.",
+		Use:  "`sum by (cluster) (rulefleet_workloads{covered=\"true\"}) / sum by (cluster) (rulefleet_workloads)` is the part of the workloads that has an alert. The alert `RulefleetCoverageFell` tells when it falls. `kubectl rulefleet coverage` lists workloads without an alert, and why.",
 	})
 	alertRulesDesc = atScrape(metric{
 		Name: "rulefleet_alertrules", Labels: []string{"condition", "status", "reason"},
@@ -139,7 +144,7 @@ func (f *Fleet) Lead(s Source) (end func()) {
 
 // Describe implements prometheus.Collector.
 func (f *Fleet) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{spokesDesc, readyDesc, credentialExpirationDesc, credentialRenewalDesc, rulesDesc, alertRulesDesc, alertsDesc, depthDesc, backlogDesc} {
+	for _, d := range []*prometheus.Desc{spokesDesc, readyDesc, credentialExpirationDesc, credentialRenewalDesc, rulesDesc, workloadsDesc, alertRulesDesc, alertsDesc, depthDesc, backlogDesc} {
 		ch <- d
 	}
 }
@@ -155,7 +160,9 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	if err == nil {
 		collectSpokes(ch, spokes)
 	}
-	collectRules(ch, s.Rules(), named(spokes))
+	names := named(spokes)
+	collectWorkloads(ch, spokes, names)
+	collectRules(ch, s.Rules(), names)
 	collectAlerts(ch, s.Alerts())
 	for _, q := range s.Queues() {
 		collectQueue(ch, q)
@@ -164,7 +171,7 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 
 // optionalConditions are the conditions that a spoke does not always have.
 var optionalConditions = []string{
-	v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent, v1alpha1.ConditionCredentialValid,
+	v1alpha1.ConditionEvaluatorsFound, v1alpha1.ConditionEvaluating, v1alpha1.ConditionMetricsPresent, v1alpha1.ConditionCredentialValid, v1alpha1.ConditionWorkloadsReadable,
 }
 
 // spokeConditions are all conditions that are counted.
@@ -197,7 +204,30 @@ func collectSpokes(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster) 
 	sendConditions(ch, spokesDesc, counts)
 }
 
-// named returns the names of the spokes that rulefleet_rules names. Names in a placement are not
+func collectWorkloads(ch chan<- prometheus.Metric, spokes []v1alpha1.SpokeCluster, named map[string]bool) {
+	type of struct {
+		cluster string
+		kind    v1alpha1.WorkloadKind
+	}
+	covered, uncovered := map[of]int32{}, map[of]int32{}
+	for i := range spokes {
+		sc := &spokes[i]
+		for _, n := range sc.Status.Workloads {
+			key := of{sc.Name, n.Kind}
+			if !named[sc.Name] {
+				key.cluster = otherSpokes
+			}
+			covered[key] += n.Covered
+			uncovered[key] += n.Total - n.Covered
+		}
+	}
+	for key, n := range covered {
+		send(ch, workloadsDesc, float64(n), key.cluster, string(key.kind), "true")
+		send(ch, workloadsDesc, float64(uncovered[key]), key.cluster, string(key.kind), "false")
+	}
+}
+
+// named returns the names of the spokes that rulefleet_rules and rulefleet_workloads name. Names in a placement are not
 // enough: anyone may write any number of them.
 func named(spokes []v1alpha1.SpokeCluster) map[string]bool {
 	names := make([]string, 0, len(spokes))

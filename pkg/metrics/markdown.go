@@ -25,7 +25,7 @@ const outro = `
 ### What propagation measures
 
 The clock starts when the manager receives the event of a change: of an AlertRule on the hub (` + "`from=\"AlertRule\"`" + `), or of
-a Deployment in a spoke (` + "`from=\"Deployment\"`" + `, for generated AlertRules). It stops when the spoke's API server has
+a workload in a spoke (` + "`from`" + ` is its kind, for generated AlertRules). It stops when the spoke's API server has
 accepted the resulting PrometheusRule. A second change in the meantime does not restart the clock. The following is not
 measured:
 

@@ -33,6 +33,12 @@ func spokeCluster(name string, status metav1.ConditionStatus, reason string) v1a
 	return sc
 }
 
+// withWorkloads is one whose workloads are counted.
+func withWorkloads(sc v1alpha1.SpokeCluster) v1alpha1.SpokeCluster {
+	sc.Status.Workloads = []v1alpha1.WorkloadCount{{Kind: v1alpha1.DeploymentKind, Total: 5, Covered: 3}, {Kind: v1alpha1.CronJobKind, Total: 2}}
+	return sc
+}
+
 // unasked is one whose Prometheus does not answer, and whose credential does not say when it was issued.
 func unasked(sc v1alpha1.SpokeCluster) v1alpha1.SpokeCluster {
 	sc.Status.Credential = &v1alpha1.SpokeCredential{ExpirationTime: metav1.Unix(1000, 0)}
@@ -45,7 +51,7 @@ func source() Source {
 	return Source{
 		Spokes: func() ([]v1alpha1.SpokeCluster, error) {
 			return []v1alpha1.SpokeCluster{
-				expiring(spokeCluster("a", "True", v1alpha1.ReasonReady)), unasked(spokeCluster("b", "True", v1alpha1.ReasonReady)),
+				withWorkloads(expiring(spokeCluster("a", "True", v1alpha1.ReasonReady))), unasked(spokeCluster("b", "True", v1alpha1.ReasonReady)),
 				spokeCluster("c", "False", v1alpha1.ReasonUnreachable), spokeCluster("d", "False", "FromElsewhere"), {ObjectMeta: metav1.ObjectMeta{Name: "e"}},
 			}, nil
 		},
@@ -106,6 +112,12 @@ rulefleet_rules{cluster="a",phase="Pending",reason="Conflict"} 2
 rulefleet_rules{cluster="a",phase="Pending",reason="Other"} 4
 rulefleet_rules{cluster="b",phase="Applied",reason="None"} 5
 rulefleet_rules{cluster="c",phase="Applied",reason="Unreachable"} 4
+# HELP rulefleet_workloads Number of workloads in a spoke by kind, as in the status of its SpokeCluster: with an alert that is Evaluating (covered true) and without one (covered false). With more than 1000 spokes, the first 1000 in alphabetical order have their own value, and all others are counted as _other. A spoke has no series for a kind that Rulefleet can't list there.
+# TYPE rulefleet_workloads gauge
+rulefleet_workloads{cluster="a",covered="false",kind="CronJob"} 2
+rulefleet_workloads{cluster="a",covered="false",kind="Deployment"} 2
+rulefleet_workloads{cluster="a",covered="true",kind="CronJob"} 0
+rulefleet_workloads{cluster="a",covered="true",kind="Deployment"} 3
 # HELP rulefleet_alertrules Number of AlertRules and RulePacks by condition, status and reason.
 # TYPE rulefleet_alertrules gauge
 rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
@@ -128,7 +140,7 @@ func TestFleet(t *testing.T) {
 	}
 	end := f.Lead(source())
 	err := testutil.CollectAndCompare(f, strings.NewReader(wantFleet),
-		"rulefleet_spoke_ready", "rulefleet_spoke_credential_expiration_timestamp_seconds", "rulefleet_spoke_credential_renewal_timestamp_seconds", "rulefleet_rules", "rulefleet_alertrules", "rulefleet_alerts", "rulefleet_queue_backlog_seconds")
+		"rulefleet_spoke_ready", "rulefleet_spoke_credential_expiration_timestamp_seconds", "rulefleet_spoke_credential_renewal_timestamp_seconds", "rulefleet_rules", "rulefleet_workloads", "rulefleet_alertrules", "rulefleet_alerts", "rulefleet_queue_backlog_seconds")
 	if err != nil {
 		t.Error(err)
 	}
@@ -155,7 +167,7 @@ func TestRulesSeriesAreFew(t *testing.T) {
 	spokes := make([]v1alpha1.SpokeCluster, registered)
 	rows := map[Row]int{}
 	for i := range spokes {
-		spokes[i] = spokeCluster(fmt.Sprintf("s%04d", i), "True", v1alpha1.ReasonReady)
+		spokes[i] = withWorkloads(spokeCluster(fmt.Sprintf("s%04d", i), "True", v1alpha1.ReasonReady))
 		rows[Row{Cluster: spokes[i].Name, Phase: v1alpha1.PhaseApplied}] = 2
 	}
 	for i := range unregistered {
@@ -168,6 +180,12 @@ func TestRulesSeriesAreFew(t *testing.T) {
 	defer f.Lead(s)()
 	if n := testutil.CollectAndCount(f, "rulefleet_rules"); n != namedSpokes+1 {
 		t.Errorf("there are %d series", n)
+	}
+	if n := testutil.CollectAndCount(f, "rulefleet_workloads"); n != 4*(namedSpokes+1) {
+		t.Errorf("there are %d series of workloads", n)
+	}
+	if got := valueOf(t, f, "rulefleet_workloads", "_other Deployment true"); got != (registered-namedSpokes)*3 {
+		t.Errorf("%v Deployments of other spokes are covered", got)
 	}
 	for labels, want := range map[string]float64{
 		"s0000 Applied None": 2, "s0999 Applied None": 2, "s1000 Applied None": -1, "gone-0 Applied None": -1,

@@ -6,7 +6,7 @@ var others = []metric{
 	{
 		Name: "controller_runtime_reconcile_total", Type: typeCounter, Labels: []string{"controller", "result"},
 		Help: "Number of reconciles by controller and result (success, requeue, requeue_after, error).",
-		Use:  "Shows the amount of work. `distribute` processes pairs of an AlertRule or RulePack and a spoke, `generate` Deployments, `status` AlertRules and RulePacks, and `membership` SpokeClusters.",
+		Use:  "Shows the amount of work. `distribute` processes pairs of an AlertRule or RulePack and a spoke, `generate` workloads, `status` AlertRules and RulePacks, and `membership` SpokeClusters.",
 	},
 	{
 		Name: "controller_runtime_reconcile_errors_total", Type: typeCounter, Labels: []string{"controller"},
@@ -40,7 +40,7 @@ var others = []metric{
 	},
 	{
 		Name: "process_resident_memory_bytes", Type: typeGauge,
-		Help: "Resident memory of the process, in bytes.", Use: "It grows with the number of Deployments and rules in all spokes.",
+		Help: "Resident memory of the process, in bytes.", Use: "It grows with the number of workloads and rules in all spokes.",
 	},
 	{
 		Name: "process_cpu_seconds_total", Type: typeCounter,

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -21,12 +20,12 @@ type Propagation struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// deployments and rules are the changes in progress, by spoke.
-	deployments map[string]map[types.NamespacedName]time.Time
-	rules       map[string]map[rule.Key]change
-	// made is the time of the Deployment's event for which an AlertRule was written, until the
-	// AlertRule's own event is received.
-	made map[rule.Key]time.Time
+	// workloads and rules are the changes in progress, by spoke.
+	workloads map[string]map[rule.Key]time.Time
+	rules     map[string]map[rule.Key]change
+	// made is the change of the workload for which an AlertRule was written, until the AlertRule's own event is
+	// received.
+	made map[rule.Key]change
 }
 
 // change is a change in progress.
@@ -38,26 +37,26 @@ type change struct {
 // NewPropagation returns a Propagation without changes in progress.
 func NewPropagation(c clock.PassiveClock) *Propagation {
 	return &Propagation{
-		clock:       c,
-		deployments: map[string]map[types.NamespacedName]time.Time{},
-		rules:       map[string]map[rule.Key]change{},
-		made:        map[rule.Key]time.Time{},
+		clock:     c,
+		workloads: map[string]map[rule.Key]time.Time{},
+		rules:     map[string]map[rule.Key]change{},
+		made:      map[rule.Key]change{},
 	}
 }
 
-// DeploymentChanged records the event of a Deployment in a spoke.
-func (p *Propagation) DeploymentChanged(spoke string, deployment types.NamespacedName) {
+// WorkloadChanged records the event of a workload in a spoke.
+func (p *Propagation) WorkloadChanged(spoke string, workload rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	begin(p.deployments, spoke, deployment, p.clock.Now())
+	begin(p.workloads, spoke, workload, p.clock.Now())
 }
 
-// RuleMade records, before the write, that an AlertRule is written for a Deployment.
-func (p *Propagation) RuleMade(spoke string, deployment types.NamespacedName, made rule.Key) {
+// RuleMade records, before the write, that an AlertRule is written for a workload.
+func (p *Propagation) RuleMade(spoke string, workload, made rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at, ok := p.deployments[spoke][deployment]; ok {
-		p.made[made] = at
+	if at, ok := p.workloads[spoke][workload]; ok {
+		p.made[made] = change{at: at, from: workload.Kind}
 	}
 }
 
@@ -68,11 +67,11 @@ func (p *Propagation) RuleNotMade(key rule.Key) {
 	delete(p.made, key)
 }
 
-// DeploymentDone records that a Deployment has its AlertRules.
-func (p *Propagation) DeploymentDone(spoke string, deployment types.NamespacedName) {
+// WorkloadDone records that a workload has its AlertRules.
+func (p *Propagation) WorkloadDone(spoke string, workload rule.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end(p.deployments, spoke, deployment)
+	end(p.workloads, spoke, workload)
 }
 
 // RuleChanged records the event of a source, and the spokes concerned.
@@ -80,8 +79,8 @@ func (p *Propagation) RuleChanged(key rule.Key, spokes []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := change{at: p.clock.Now(), from: key.Kind}
-	if at, ok := p.made[key]; ok {
-		c = change{at: at, from: "Deployment"}
+	if of, ok := p.made[key]; ok {
+		c = of
 		delete(p.made, key)
 	}
 	for _, spoke := range spokes {
@@ -119,7 +118,7 @@ func (p *Propagation) Applied(spoke string, key rule.Key, away func(since time.T
 func (p *Propagation) Forget(spoke string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.deployments, spoke)
+	delete(p.workloads, spoke)
 	delete(p.rules, spoke)
 }
 

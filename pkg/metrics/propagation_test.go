@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -27,7 +26,7 @@ func (c *course) applied(spoke string) {
 
 var changed = rule.AlertRuleKey("ns", "r")
 
-var web = types.NamespacedName{Namespace: "ns", Name: "d"}
+var web = rule.Key{Kind: "Deployment", Namespace: "ns", Name: "d"}
 
 func TestPropagation(t *testing.T) {
 	s := []string{"s"}
@@ -81,10 +80,10 @@ func TestPropagation(t *testing.T) {
 		"no event": {do: func(c *course, _ func()) { c.applied("s") }},
 		"a Deployment": {
 			do: func(c *course, later func()) {
-				c.DeploymentChanged("s", web)
+				c.WorkloadChanged("s", web)
 				later()
 				c.RuleMade("s", web, changed)
-				c.DeploymentDone("s", web)
+				c.WorkloadDone("s", web)
 				later()
 				c.RuleChanged(changed, s)
 				later()
@@ -97,7 +96,7 @@ func TestPropagation(t *testing.T) {
 		},
 		"a Deployment whose AlertRule the hub refuses": {
 			do: func(c *course, later func()) {
-				c.DeploymentChanged("s", web)
+				c.WorkloadChanged("s", web)
 				c.RuleMade("s", web, changed)
 				c.RuleNotMade(changed)
 				later()
@@ -129,7 +128,7 @@ func TestPropagation(t *testing.T) {
 		"a spoke that has left": {
 			do: func(c *course, later func()) {
 				c.RuleChanged(changed, s)
-				c.DeploymentChanged("s", web)
+				c.WorkloadChanged("s", web)
 				c.Forget("s")
 				later()
 				c.applied("s")

@@ -40,7 +40,7 @@ Exit codes: 0 done, 1 failed, 2 invalid command line or kubeconfig, 3 permission
 	e.Hub.Flags.AddFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", e.CompleteContexts)
 	root.AddCommand(install.New(e), install.NewUpgrade(e), install.NewUninstall(e), install.NewExport(e), join.New(e), join.NewUnjoin(e),
-		ask.NewSpokes(e), ask.NewStatus(e), ask.NewFiring(e), ask.NewAck(e), ask.NewReset(e), why.New(e))
+		ask.NewSpokes(e), ask.NewStatus(e), ask.NewFiring(e), ask.NewCoverage(e), ask.NewAck(e), ask.NewReset(e), why.New(e))
 	return root
 }
 

@@ -170,6 +170,35 @@ status:
        message: "Prometheus monitoring/k8s can't evaluate the rule: 1 of 2 rules fail; the first is job:errors:rate5m of group requests: many-to-many matching not allowed"}
 `
 
+// withCoverage adds the workloads of two spokes to the objects of hub.yaml, and names the workload of an AlertRule.
+func withCoverage(t *testing.T) []client.Object {
+	t.Helper()
+	objects := hubObjects(t)
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *v1alpha1.SpokeCluster:
+			switch o.Name {
+			case "eu-1":
+				o.Status.Workloads = []v1alpha1.WorkloadCount{{Kind: v1alpha1.DeploymentKind, Total: 12, Covered: 8}, {Kind: v1alpha1.StatefulSetKind, Total: 3, Covered: 2}}
+				o.Status.Uncovered = []v1alpha1.UncoveredWorkload{
+					{Kind: v1alpha1.StatefulSetKind, Namespace: "bank", Name: "db", Reason: v1alpha1.UncoveredNoTemplate},
+					{Kind: v1alpha1.DeploymentKind, Namespace: "batch", Name: "report", Reason: v1alpha1.UncoveredDisabled},
+					{Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "cart", Reason: v1alpha1.UncoveredRefused},
+					{Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "pay", Reason: v1alpha1.UncoveredFailed},
+					{Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "web", Reason: v1alpha1.UncoveredNotEvaluating},
+				}
+			case "ap-1":
+				o.Status.Workloads = []v1alpha1.WorkloadCount{{Kind: v1alpha1.DeploymentKind, Total: 1, Covered: 1}, {Kind: v1alpha1.CronJobKind, Total: 2}}
+			}
+		case *v1alpha1.AlertRule:
+			if o.Name == "web-down" {
+				o.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "web"}
+			}
+		}
+	}
+	return objects
+}
+
 // TestOutput has the output of every command that asks, in every format.
 func TestOutput(t *testing.T) {
 	tenant := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -191,6 +220,13 @@ func TestOutput(t *testing.T) {
 		return c.Get(ctx, key, o, opts...)
 	}}
 	none := func() []client.Object { return nil }
+	counted := func() []client.Object { return withCoverage(t) }
+	ofSpokes := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := list.(*v1alpha1.AlertRuleList); ok {
+			return denied("alertrules")
+		}
+		return c.List(ctx, list, opts...)
+	}}
 	withPack := func() []client.Object {
 		var p v1alpha1.RulePack
 		if err := yaml.UnmarshalStrict([]byte(webPack), &p); err != nil {
@@ -262,6 +298,19 @@ func TestOutput(t *testing.T) {
 		{name: "firing-bad-interval", args: "firing --watch --interval 0"},
 		{name: "firing-watch-denied", args: "firing -A --watch", funcs: outsider},
 		{name: "firing-none", args: "firing -n fine"},
+		{name: "coverage", args: "coverage", objects: counted},
+		{name: "coverage-wide", args: "coverage -o wide", objects: counted},
+		{name: "coverage-color", args: "coverage", objects: counted, color: true},
+		{name: "coverage-cluster", args: "coverage --cluster eu-1", objects: counted},
+		{name: "coverage-covered", args: "coverage --cluster ap-1", objects: counted},
+		{name: "coverage-namespace", args: "coverage -n shop", objects: counted},
+		{name: "coverage-json", args: "coverage --cluster ap-1 -o json", objects: counted},
+		{name: "coverage-yaml", args: "coverage --cluster ap-1 -o yaml", objects: counted},
+		{name: "coverage-name", args: "coverage -o name", objects: counted},
+		{name: "coverage-no-spoke", args: "coverage --cluster none", objects: counted},
+		{name: "coverage-no-rules", args: "coverage --cluster eu-1 -n shop", objects: counted, funcs: ofSpokes},
+		{name: "coverage-denied", args: "coverage", funcs: tenant},
+		{name: "coverage-not-counted", args: "coverage --cluster us-2"},
 		{name: "why", args: "why alertrule/high-error-rate -n rulefleet-system --cluster eu-1"},
 		{name: "why-written", args: "why alertrule/web-down -n rulefleet-generated --cluster eu-1"},
 		{name: "why-wide", args: "why alertrule/web-down -n rulefleet-generated --cluster eu-1 -o wide"},
@@ -348,6 +397,7 @@ func TestCompletion(t *testing.T) {
 		{"install r", nil},
 		{"up", []string{"upgrade\tUpgrade Rulefleet on the hub, or change its values"}},
 		{"firing --cluster ap", []string{"ap-1"}},
+		{"coverage --cluster ap", []string{"ap-1"}},
 		{"spokes --output ", []string{"table", "wide", "json", "yaml", "name"}},
 	} {
 		t.Run(tc.args, func(t *testing.T) {

@@ -82,7 +82,7 @@ var ofEvents = []Reason{
 	},
 	{
 		Name: "AnnotationIgnored", On: []string{kindRule},
-		Meaning: "An annotation of the Deployment is not valid, or the template does not allow it, and it is ignored. The other" +
+		Meaning: "An annotation of the workload is not valid, or the template does not allow it, and it is ignored. The other" +
 			" annotations still apply, unless the message says that they are ignored as well.",
 		Remedy: "Correct the annotation that the message names.",
 	},
@@ -110,7 +110,7 @@ var ofEvents = []Reason{
 	},
 	{
 		Name: "NotGenerated", On: []string{kindTemplate},
-		Meaning: "The template can't be rendered for a Deployment. The message names the Deployment and the cause.",
-		Remedy:  "Correct the template, or add the label or annotation that it needs to the Deployment.",
+		Meaning: "The template can't be rendered for a workload. The message names the workload and the cause.",
+		Remedy:  "Correct the template, or add the label or annotation that it needs to the workload.",
 	},
 }

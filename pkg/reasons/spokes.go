@@ -12,6 +12,7 @@ const (
 	ready          = v1alpha1.ConditionReady
 	served         = v1alpha1.ConditionPrometheusRuleServed
 	stalled        = v1alpha1.ConditionStalled
+	readable       = v1alpha1.ConditionWorkloadsReadable
 
 	nothing = "Nothing."
 
@@ -52,7 +53,7 @@ var ofSpokes = []Reason{
 		Meaning: "The spoke has not answered yet, or its objects are being read for the first time. In the second case, the message" +
 			" shows every 10 s how many have been read.",
 		Remedy: "Wait. After at most 25 s it is known whether the spoke answers. How long reading takes depends on the link: Rulefleet reads" +
-			" about 0.1 KB for each Deployment, or 1 KB if a proxy or `disable-compression` in the kubeconfig prevents compression. A link on which" +
+			" about 0.1 KB for each workload, or 1 KB if a proxy or `disable-compression` in the kubeconfig prevents compression. A link on which" +
 			" less than 1 KB/s arrives for 30 s counts as broken. If the message says that the list started again, Rulefleet's watch was" +
 			" interrupted before the list was complete: look for a load balancer that closes long requests.",
 	},
@@ -145,11 +146,12 @@ var ofSpokes = []Reason{
 		Remedy:  "Nothing, if it is renewed in another way. Otherwise use a token of a ServiceAccount or a client certificate.",
 	},
 	{
-		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready},
+		Name: v1alpha1.ReasonForbidden, On: []string{connected, served, ready, readable},
 		Message: "Rulefleet's account in the spoke lacks permissions: …; run kubectl rulefleet join again with the same options, or apply …",
 		Meaning: "The account lacks the permissions that the message names, as verbs and resources. If reading Deployments or namespaces is" +
 			" forbidden, the reason is on Connected. If reading PrometheusRules is forbidden, it is on PrometheusRuleServed. If only writing" +
-			" PrometheusRules is forbidden, it is on Ready.",
+			" PrometheusRules is forbidden, it is on Ready. If reading StatefulSets, DaemonSets or CronJobs is forbidden, although a template names" +
+			" the kind, it is on WorkloadsReadable, and the spoke is served without AlertRules for them.",
 		Remedy: "Run `kubectl rulefleet join {spoke} --spoke-context CONTEXT` again with the same options, or apply [spoke-access.yaml](../../charts/rulefleet/files/spoke-access.yaml)" +
 			" of the installed version in the spoke: `kubectl --context CONTEXT apply -f spoke-access.yaml`. To" +
 			" leave out the optional permissions, add `-l 'app.kubernetes.io/component notin (evaluate, renew)'`. If the account has other" +
@@ -208,7 +210,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
-		Message: "60 AlertRules will be deleted at 2026-01-01T12:00:00Z, because their Deployments or templates are gone or no longer match" +
+		Message: "60 AlertRules will be deleted at 2026-01-01T12:00:00Z, because their workloads or templates are gone or no longer match" +
 			" (20 other deletions were not held). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
@@ -232,10 +234,10 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonMaxRulesReached, On: []string{ready},
-		Message: "5 Deployments lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
+		Message: "5 workloads lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
 		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows, or more for one" +
 			" namespace of the spoke than the chart value `spokeLimits.namespaceShare` allows. Existing AlertRules stay, and no more are generated.",
-		Remedy: "Find out what creates so many Deployments, and narrow the templates. If one namespace has used up its share, you can raise" +
+		Remedy: "Find out what creates so many workloads, and narrow the templates. If one namespace has used up its share, you can raise" +
 			" `spokeLimits.namespaceShare` instead, and otherwise `spec.maxRules`. At most 2,000 rules of Rulefleet are supported in one Prometheus.",
 	},
 	{

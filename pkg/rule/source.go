@@ -45,6 +45,11 @@ func KeyOf(s Source) Key { return Key{s.SourceKind(), s.GetNamespace(), s.GetNam
 // AlertRuleKey returns the key of an AlertRule.
 func AlertRuleKey(namespace, name string) Key { return Key{v1alpha1.AlertRuleKind, namespace, name} }
 
+// WorkloadKey returns the key of the workload that rules are about.
+func WorkloadKey(w *v1alpha1.WorkloadReference) Key {
+	return Key{string(w.Kind), string(w.Namespace), w.Name}
+}
+
 // RulesIn returns how many rules a source has: those of a RulePack, at least one, and one of an AlertRule.
 func RulesIn(s Source) int {
 	n := 0

@@ -82,7 +82,7 @@ func (c *connection) handOver(ctx context.Context) bool {
 	if current == nil || !kubeconfig.SameButToken(current.kubeconfig, data) {
 		return false
 	}
-	granted, err := c.review(ctx)
+	granted, err := c.review(ctx, nil)
 	if err != nil || !granted.known || len(granted.missing) > 0 {
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,11 +33,17 @@ var Scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// DeploymentMetadata returns an object for reading Deployments of a spoke. Only their metadata is used and
-// cached.
-func DeploymentMetadata() *metav1.PartialObjectMetadata {
-	return metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+// WorkloadMetadata returns an object for reading workloads of a kind. Only their metadata is used and cached.
+func WorkloadMetadata(kind v1alpha1.WorkloadKind) *metav1.PartialObjectMetadata {
+	gv := appsv1.SchemeGroupVersion
+	if kind == v1alpha1.CronJobKind {
+		gv = batchv1.SchemeGroupVersion
+	}
+	return metadataOf(gv.WithKind(string(kind)))
 }
+
+// WorkloadResource returns the name of the resource of a kind of workloads.
+func WorkloadResource(kind v1alpha1.WorkloadKind) string { return strings.ToLower(string(kind)) + "s" }
 
 // NamespaceMetadata returns an object for reading Namespaces of a spoke.
 func NamespaceMetadata() *metav1.PartialObjectMetadata {
@@ -54,7 +61,9 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 // restMapper maps the kinds that are used in a spoke. Discovery would be a wait that no context bounds.
 func restMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	m.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
+	for _, kind := range rule.WorkloadKinds() {
+		m.Add(WorkloadMetadata(kind).GroupVersionKind(), meta.RESTScopeNamespace)
+	}
 	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	m.Add(ruleKind, meta.RESTScopeNamespace)
 	return m
@@ -66,15 +75,15 @@ type newInformerFunc = func(toolscache.ListerWatcher, runtime.Object, time.Durat
 // cacheOptions limits the cache of a spoke to the objects and fields that are read.
 func cacheOptions(hubID string, informer newInformerFunc) cache.Options {
 	shared := true // every reader copies before it changes anything
-	return cache.Options{
-		ReaderFailOnMissingInformer: true,
-		NewInformer:                 informer,
-		ByObject: map[client.Object]cache.ByObject{
-			DeploymentMetadata():           {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},
-			NamespaceMetadata():            {Transform: trimMetadata, UnsafeDisableDeepCopy: &shared},
-			&monitoringv1.PrometheusRule{}: {Transform: trimRule(hubID), UnsafeDisableDeepCopy: &shared},
-		},
+	metadata := cache.ByObject{Transform: trimMetadata, UnsafeDisableDeepCopy: &shared}
+	objects := map[client.Object]cache.ByObject{
+		NamespaceMetadata():            metadata,
+		&monitoringv1.PrometheusRule{}: {Transform: trimRule(hubID), UnsafeDisableDeepCopy: &shared},
 	}
+	for _, kind := range rule.WorkloadKinds() {
+		objects[WorkloadMetadata(kind)] = metadata
+	}
+	return cache.Options{ReaderFailOnMissingInformer: true, NewInformer: informer, ByObject: objects}
 }
 
 // trimListed trims an object of a list in place, as the cache would do later.
@@ -100,7 +109,7 @@ func trimListed(hubID string) func(runtime.Object) error {
 // most 1024 bytes, and have to detect longer values.
 const (
 	maxAnnotation = 1025
-	maxAdjustment = 8 << 10 // of those that adjust a Deployment's AlertRules
+	maxAdjustment = 8 << 10 // of those that adjust a workload's AlertRules
 )
 
 // trimMetadata drops the metadata that Kubernetes and kubectl keep for themselves.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,8 +99,10 @@ type connection struct {
 	accounts typedcorev1.ServiceAccountsGetter
 	breaker  *breaker
 	gate     *gate
-	kick     chan struct{} // the circuit changed, or the spoke was restored
-	p        *Provider
+	kick     chan struct{} // the circuit changed, the spoke was restored, or rekind
+	// rekind means that templates may name other kinds of workloads than before.
+	rekind atomic.Bool
+	p      *Provider
 	// restores limits how often a session is opened again because the spoke was restored.
 	restores flowcontrol.RateLimiter
 	// excess is what exceeded a limit in this session.
@@ -120,11 +123,15 @@ type session struct {
 	served  bool
 	// identity is the identity of the cluster.
 	identity string
+	// kinds are the kinds of workloads, beside Deployments, that the cache holds.
+	kinds []v1alpha1.WorkloadKind
 	// refused is the reason why Deployments or Namespaces could not be read at the last recheck.
 	refused error
 	// lacked reports that a watched kind could not be read at the last recheck.
 	lacked bool
-	stop   context.CancelFunc
+	// readable are the kinds of workloads, beside Deployments, that are wanted and could be read at the last recheck.
+	readable []v1alpha1.WorkloadKind
+	stop     context.CancelFunc
 	// disengage ends the present engagement.
 	disengage context.CancelFunc
 	tally     tally
@@ -424,7 +431,8 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 	if !s.cluster.GetCache().WaitForCacheSync(ctx) {
 		return fmt.Errorf("starting the cache: %w", ctx.Err())
 	}
-	granted, err := c.review(ctx)
+	kinds := c.wantedKinds()
+	granted, err := c.review(ctx, kinds)
 	if err != nil {
 		return err
 	}
@@ -432,10 +440,13 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 		return err
 	}
 	c.seen.Writes = granted.writes()
-	if err := c.syncKind(ctx, s.cluster, DeploymentMetadata(), s.tally.deployments()); err != nil {
+	if err := c.syncKind(ctx, s.cluster, WorkloadMetadata(v1alpha1.DeploymentKind), s.tally.deployments()); err != nil {
 		return err
 	}
 	if err := c.syncKind(ctx, s.cluster, NamespaceMetadata(), nil); err != nil {
+		return err
+	}
+	if err := c.syncKinds(ctx, s, c.readable(ctx, s, granted, kinds)); err != nil {
 		return err
 	}
 	if err := granted.lack(readsRules); err != nil {
@@ -545,7 +556,7 @@ func (c *connection) tended(ctx context.Context, s *session) error {
 			continue
 		}
 		backoff, delay = c.backoff(), wait.Jitter(c.every(probeInterval), 0.1)
-		if now := time.Now(); (!s.served || now.After(recheck)) && !c.breaker.Blocked() {
+		if now := time.Now(); (!s.served || now.After(recheck) || c.rekind.Swap(false)) && !c.breaker.Blocked() {
 			recheck = now.Add(c.every(recheckInterval))
 			better, err := c.recheck(ctx, s)
 			if better {
@@ -630,7 +641,7 @@ func (c *connection) await(ctx context.Context, delay time.Duration) bool {
 
 // recheck detects changes in a spoke that answers: whether it is still the same cluster, and whether the
 // watched kinds may still be read, because a refused watch retries silently. better means that more can be read than
-// before. The error is an IdentityError.
+// before, or that other kinds of workloads are to be read. The error is an IdentityError.
 func (c *connection) recheck(ctx context.Context, s *session) (better bool, err error) {
 	switch err := c.identify(ctx, s.identity); {
 	case isIdentity(err):
@@ -639,7 +650,8 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 		s.refused = err // until the next recheck
 		return false, nil
 	}
-	granted, err := c.review(ctx)
+	kinds := c.wantedKinds()
+	granted, err := c.review(ctx, kinds)
 	if drips(err) {
 		s.refused = err // until the next recheck
 	}
@@ -651,41 +663,55 @@ func (c *connection) recheck(ctx context.Context, s *session) (better bool, err 
 	if !c.mayRead(ctx, s, granted) {
 		return false, nil
 	}
+	s.readable = c.readable(ctx, s, granted, kinds)
+	better = !slices.Equal(s.readable, s.kinds)
 	if err = granted.lack(readsRules); err == nil {
 		err = s.confirm(ctx, monitoringv1.PrometheusRuleName, c.tryRules(ctx, s))
 	}
 	switch {
 	case err == nil:
 		c.seen.Served = served(nil)
-		return s.lacked || !s.served, nil
+		return better || s.lacked || !s.served, nil
 	case answered(err):
 		c.seen.Served = served(err)
 		s.lacked = true
 	}
-	return false, nil
+	return better, nil
 }
 
-// renew engages a session again after more can be read. What its cache holds already is not read again.
+// renew engages a session again after more, or other kinds of workloads, can be read. What its cache holds already is
+// not read again.
 func (c *connection) renew(ctx context.Context, s *session) error {
-	if !s.served {
-		err := c.syncProbed(s, c.syncRules)
-		if isIdentity(err) || tooLarge(err) != nil || s.guard.Err() != nil {
+	before, lacked := s.kinds, s.lacked || !s.served
+	err := c.syncProbed(s, func(ctx context.Context, s *session) error {
+		if err := c.syncKinds(ctx, s, s.readable); err != nil || s.served {
 			return err
 		}
-		if err != nil || !s.served {
-			return nil //nolint:nilerr // Served shows it, or the next probe; the session is served as before
-		}
+		return c.syncRules(ctx, s)
+	})
+	if isIdentity(err) || tooLarge(err) != nil || s.guard.Err() != nil {
+		return err
 	}
-	s.lacked = false
-	_, err := c.p.publish(ctx, c, s)
-	return err
+	if whole := err == nil && s.served; whole {
+		s.lacked = false
+	} else {
+		lacked = false // Served shows it, or the next probe; the session is served as before
+	}
+	if !lacked && slices.Equal(before, s.kinds) {
+		return nil
+	}
+	if _, err := c.p.publish(ctx, c, s); err != nil {
+		return err
+	}
+	c.dropKinds(ctx, s, before)
+	return nil
 }
 
 // mayRead reports whether Deployments and Namespaces may be read: from the granted permissions or, if the
 // spoke does not report them, by reading.
 func (c *connection) mayRead(ctx context.Context, s *session, granted grants) bool {
 	s.refused = granted.lack(readsWorkloads)
-	for _, o := range []client.Object{DeploymentMetadata(), NamespaceMetadata()} {
+	for _, o := range []client.Object{WorkloadMetadata(v1alpha1.DeploymentKind), NamespaceMetadata()} {
 		if granted.known || s.refused != nil {
 			break
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +46,7 @@ const forgets = 75 * time.Second
 func (f *forgetful) version() int { return 1000 + int(time.Since(f.began)/time.Second) }
 
 func (f *forgetful) object(i, version int) *metav1.PartialObjectMetadata {
-	o := DeploymentMetadata()
+	o := WorkloadMetadata(v1alpha1.DeploymentKind)
 	o.Namespace, o.Name, o.UID, o.ResourceVersion = "default", fmt.Sprint(i), types.UID(fmt.Sprint(i)), fmt.Sprint(version)
 	return o
 }
@@ -145,7 +146,7 @@ func TestListsThatTakeLong(t *testing.T) {
 				f := &forgetful{objects: 1000, each: tc.each, refuses: tc.refuses, cuts: tc.cuts, began: time.Now()}
 				rs := newReadings()
 				informerOf := rs.informer(&connection{cfg: &rest.Config{}}, continuity.NewGuard(nil, nil), trimListed(""))
-				informer := informerOf(&toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}, DeploymentMetadata(), 0, toolscache.Indexers{})
+				informer := informerOf(&toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}, WorkloadMetadata(v1alpha1.DeploymentKind), 0, toolscache.Indexers{})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := newDone(func() { informer.RunWithContext(ctx) })
 				if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
@@ -200,7 +201,7 @@ func TestBacklog(t *testing.T) {
 		b := newBacklog("5", w, (&earlyWatch{}).keeps, nil)
 		f := &forgetful{}
 		bookmark := func(version string) {
-			o := DeploymentMetadata()
+			o := WorkloadMetadata(v1alpha1.DeploymentKind)
 			o.ResourceVersion = version
 			w.Action(watch.Bookmark, o)
 		}
@@ -359,7 +360,7 @@ func TestInformersAreMarked(t *testing.T) {
 				return f.watch(ctx, o)
 			},
 		}
-		informer := newReadings().informer(&connection{cfg: &rest.Config{}}, continuity.NewGuard(nil, nil), trimListed(""))(lw, DeploymentMetadata(), 0, toolscache.Indexers{})
+		informer := newReadings().informer(&connection{cfg: &rest.Config{}}, continuity.NewGuard(nil, nil), trimListed(""))(lw, WorkloadMetadata(v1alpha1.DeploymentKind), 0, toolscache.Indexers{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := newDone(func() { informer.RunWithContext(ctx) })
 		synctest.Wait()

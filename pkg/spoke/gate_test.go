@@ -592,7 +592,7 @@ func TestGateBeforeTheFirstSession(t *testing.T) {
 		t.Error("the circuit opened")
 	}
 	x.here.seen()
-	_, _ = x.review(t.Context()) // which this server does not know
+	_, _ = x.review(t.Context(), nil) // which this server does not know
 	if reads, sent, _ := x.here.seen(); reads > 0 || !slices.Equal(sent, []string{"POST"}) {
 		t.Errorf("a review waits for the identity: it was read %d times, and sent were %v", reads, sent)
 	}

@@ -19,13 +19,18 @@ type need struct {
 	resource schema.GroupResource
 }
 
-// The permissions that the operator needs in a spoke: to read workloads, without which it can't work, and to
-// read and write rules.
+// The permissions that the operator needs in a spoke: to read Deployments and namespaces, without which it can't
+// work, and to read and write rules. Of the other kinds of workloads, it needs to read those that templates name.
 var (
-	readsWorkloads = append(needs("apps", "deployments", "get", "list", "watch"), needs("", "namespaces", "get", "list", "watch")...)
+	readsWorkloads = append(reads(v1alpha1.DeploymentKind), needs("", "namespaces", "get", "list", "watch")...)
 	readsRules     = needs(ruleKind.Group, "prometheusrules", "get", "list", "watch")
 	writesRules    = needs(ruleKind.Group, "prometheusrules", "create", "update", "delete")
 )
+
+// reads are the permissions that the operator needs to read workloads of a kind.
+func reads(kind v1alpha1.WorkloadKind) []need {
+	return needs(WorkloadMetadata(kind).GroupVersionKind().Group, WorkloadResource(kind), "get", "list", "watch")
+}
 
 func needs(group, resource string, verbs ...string) []need {
 	out := make([]need, 0, len(verbs))
@@ -92,7 +97,7 @@ const noNamespace = "rulefleet-no-such-namespace"
 
 // review asks the spoke for the permissions of the operator's account. It takes one request and changes
 // nothing. The error means that there was no answer.
-func (c *connection) review(ctx context.Context) (grants, error) {
+func (c *connection) review(ctx context.Context, kinds []v1alpha1.WorkloadKind) (grants, error) {
 	ctx, cancel := c.patient(ctx)
 	defer cancel()
 	review, err := c.reviews.Create(ctx, &authorizationv1.SelfSubjectRulesReview{
@@ -100,18 +105,22 @@ func (c *connection) review(ctx context.Context) (grants, error) {
 	}, metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		return granted(&review.Status), nil
+		return granted(&review.Status, kinds), nil
 	case answered(err):
 		return grants{}, nil // unknown
 	}
 	return grants{}, fmt.Errorf("reading the account's permissions: %w", err)
 }
 
-// granted evaluates the report. Listed permissions are granted even if the report is incomplete, as with an
+// granted evaluates the report. kinds are the kinds of workloads, beside Deployments, that templates name. Listed permissions are granted even if the report is incomplete, as with an
 // authorizer that can't list its rules.
-func granted(s *authorizationv1.SubjectRulesReviewStatus) grants {
+func granted(s *authorizationv1.SubjectRulesReviewStatus, kinds []v1alpha1.WorkloadKind) grants {
 	var missing []need
-	for _, n := range slices.Concat(readsWorkloads, readsRules, writesRules) {
+	wanted := slices.Concat(readsWorkloads, readsRules, writesRules)
+	for _, kind := range kinds {
+		wanted = append(wanted, reads(kind)...)
+	}
+	for _, n := range wanted {
 		if !slices.ContainsFunc(s.ResourceRules, func(r authorizationv1.ResourceRule) bool { return n.in(&r) }) {
 			missing = append(missing, n)
 		}

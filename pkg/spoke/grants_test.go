@@ -54,7 +54,7 @@ func TestGranted(t *testing.T) {
 		"nothing but the review": {rules: list{reviews}, missing: "get/list/watch deployments.apps, get/list/watch namespaces, get/list/watch/create/update/delete prometheusrules.monitoring.coreos.com;"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := granted(&authorizationv1.SubjectRulesReviewStatus{ResourceRules: tc.rules, Incomplete: tc.incomplete})
+			got := granted(&authorizationv1.SubjectRulesReviewStatus{ResourceRules: tc.rules, Incomplete: tc.incomplete}, nil)
 			if got.known == tc.unknown {
 				t.Fatalf("known: %v", got.known)
 			}

@@ -51,6 +51,15 @@ func (h *holdings) ended(kind string) {
 	h.charge.Set(h.total())
 }
 
+// forget drops what is counted of a kind whose cache is gone.
+func (h *holdings) forget(kind string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.kinds, kind)
+	delete(h.lists, kind)
+	h.charge.Set(h.total())
+}
+
 // total returns the size of all kinds.
 func (h *holdings) total() (total int64) {
 	for k, held := range h.kinds {

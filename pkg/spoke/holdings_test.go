@@ -3,6 +3,7 @@ package spoke
 import (
 	"errors"
 	"fmt"
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"runtime"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 
 // kept returns a Deployment's metadata as it is cached, with texts of its own.
 func kept(i, labels, size int) *metav1.PartialObjectMetadata {
-	o := DeploymentMetadata()
+	o := WorkloadMetadata(v1alpha1.DeploymentKind)
 	o.Name, o.Namespace, o.UID, o.ResourceVersion = fmt.Sprintf("service-%d", i), fmt.Sprintf("team-%d", i%20), "0f31b2f3-7f1f-4f4a-9d5e-0b9a5d3f7c11", fmt.Sprint(1_000_000+i)
 	o.Labels = map[string]string{}
 	for l := range labels {

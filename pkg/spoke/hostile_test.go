@@ -62,7 +62,7 @@ var hostileRequests = map[string]func(ctx context.Context, c *connection, s *ses
 		return err
 	},
 	"the permissions": func(ctx context.Context, c *connection, _ *session) error {
-		_, err := c.review(ctx)
+		_, err := c.review(ctx, nil)
 		return err
 	},
 	"the version": func(ctx context.Context, c *connection, _ *session) error { return c.probe(ctx) },

@@ -1,5 +1,7 @@
 package spoke
 
+import "github.com/rulefleet/rulefleet/api/v1alpha1"
+
 // Lifecycle lists who is told what happens to spokes, so that what is kept of a spoke is dropped when it is no
 // longer true. The functions must return at once.
 type Lifecycle struct {
@@ -14,6 +16,9 @@ type Lifecycle struct {
 	Restored []func(name string)
 	// Evaluators is called when the Prometheus and ThanosRuler objects of an engaged spoke have changed.
 	Evaluators []func(name string)
+	// Kinds returns the kinds of workloads, beside Deployments, that are to be read in a spoke, in the order of
+	// rule.WorkloadKinds; nil for none. Call KindsChanged when its answer may have changed.
+	Kinds func(name string) []v1alpha1.WorkloadKind
 }
 
 // SetLifecycle sets who is told. Call it before Start.

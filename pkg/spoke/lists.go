@@ -67,8 +67,8 @@ func (b *listBounds) ended(r *reading) {
 }
 
 // waitingPart divides the memory of a spoke: events of one kind that wait for the end of a list may use this fraction, so
-// that those of the three kinds that are watched use at most half.
-const waitingPart = 6
+// that those of the six kinds that can be watched use at most three quarters.
+const waitingPart = 8
 
 // waits reports whether events of this amount may wait for the end of a list.
 func (b *listBounds) waits(events amount) bool {

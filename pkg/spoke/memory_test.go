@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"errors"
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"io"
 	"net/http"
 	"slices"
@@ -213,7 +214,7 @@ func TestWaitingEventsAreCharged(t *testing.T) {
 		f, inner := newFleetMemory(0), watch.NewFake()
 		b := newBacklog("5", inner, func(watch.Event, amount) bool { return true }, f.account(nil).charge())
 		large := func(name string) runtime.Object {
-			o := DeploymentMetadata()
+			o := WorkloadMetadata(v1alpha1.DeploymentKind)
 			o.Name, o.UID, o.Labels = name, types.UID(name), map[string]string{"a": strings.Repeat("x", 2*chargeStep)}
 			return o
 		}

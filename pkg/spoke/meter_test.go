@@ -284,7 +284,7 @@ func TestCompressedAnswersAreBounded(t *testing.T) {
 	}{
 		"version":  {func(c *connection) error { return c.probe(t.Context()) }, maxVersionAnswer},
 		"identity": {func(c *connection) error { _, err := c.readIdentity(t.Context()); return err }, DefaultMaxMemory / 24},
-		"review":   {func(c *connection) error { _, err := c.review(t.Context()); return err }, DefaultMaxMemory / 24},
+		"review":   {func(c *connection) error { _, err := c.review(t.Context(), nil); return err }, DefaultMaxMemory / 24},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := connectWith(t, server, goodUser)

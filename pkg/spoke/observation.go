@@ -34,6 +34,8 @@ type Observation struct {
 	Connected, Served Finding
 	// Writes says what prevents writes to the spoke. It is zero if nothing is known to.
 	Writes Finding
+	// Workloads is the condition WorkloadsReadable. It is zero if all workloads that templates select can be read.
+	Workloads Finding
 	// Version and Identity are empty until they were read.
 	Version, Identity string
 	// IdentityTime is when the spoke became another cluster or was confirmed. It is zero if neither has happened
@@ -51,7 +53,7 @@ type Observation struct {
 
 // equal reports whether two observations are the same, except for Contact.
 func (o Observation) equal(other Observation) bool {
-	return o.Connected == other.Connected && o.Served == other.Served && o.Writes == other.Writes &&
+	return o.Connected == other.Connected && o.Served == other.Served && o.Writes == other.Writes && o.Workloads == other.Workloads &&
 		o.Version == other.Version && o.Identity == other.Identity && o.Counts == other.Counts && o.Credential == other.Credential && o.Evaluators.equal(other.Evaluators)
 }
 
@@ -94,7 +96,7 @@ type duplicateError struct {
 // Error implements error.
 func (e *duplicateError) Error() string {
 	return "this is the same cluster as spoke " + e.Other + ", which stays in use. Decide which of the two names to give up, and delete the Secret of that name." +
-		" Wait until the other spoke is Ready. Replace the name that you gave up in placements of AlertRules and RulePacks, and in spec.clusters of templates," +
+		" Wait until the other spoke is Ready. Replace the name that you gave up in placements of AlertRules and RulePacks, and in spec.placement of templates," +
 		" because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster of that name"
 }
 

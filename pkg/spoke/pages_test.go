@@ -460,7 +460,7 @@ func TestPagesThatDoNotGetOn(t *testing.T) {
 // A spoke that keeps failing in the middle of its list is given up, although the beginning is answered each
 // time; one that makes progress is not.
 func TestReadingIsLost(t *testing.T) {
-	gvk := DeploymentMetadata().GroupVersionKind()
+	gvk := WorkloadMetadata(v1alpha1.DeploymentKind).GroupVersionKind()
 	for name, tc := range map[string]struct {
 		fail func(from int) error
 		wait time.Duration // of each page

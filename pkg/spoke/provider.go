@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"net/http"
 	"net/url"
 	"sort"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -67,7 +69,7 @@ type Spoke struct {
 	Name string
 	// Reader reads the spoke's cache. Copy its objects before you change them.
 	Reader client.Reader
-	// Live reads from the spoke, bypassing the cache: metadata of Deployments and Namespaces, and
+	// Live reads from the spoke, bypassing the cache: metadata of workloads and Namespaces, and
 	// PrometheusRules.
 	Live *live.Reader
 	// Clock is what is known of the spoke's clock; nil for nothing.
@@ -82,6 +84,8 @@ type Spoke struct {
 	WhyNot      Finding
 	// Since is when the spoke was engaged.
 	Since time.Time
+	// Kinds are the kinds of workloads, beside Deployments, that Reader has.
+	Kinds []v1alpha1.WorkloadKind
 
 	// Behind is a client for servers behind the API server at Server. Their answers do not count for the spoke's
 	// health.
@@ -89,6 +93,8 @@ type Spoke struct {
 	Server *url.URL
 
 	accounts typedcorev1.ServiceAccountsGetter
+	// counts reads the numbers of workloads.
+	counts rest.Interface
 
 	allow   kubeconfig.Allowance
 	patient func(context.Context) (context.Context, context.CancelFunc)
@@ -423,7 +429,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
 		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(leanReader{s.cluster.GetAPIReader()}, clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
-		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock, memory: c.account,
+		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, counts: c.probes, allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock, memory: c.account, Kinds: s.kinds,
 	}
 	p.mu.Unlock()
 

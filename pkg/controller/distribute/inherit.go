@@ -67,7 +67,7 @@ func (r *Reconciler) inherit(ctx context.Context, o *observation, reader hub.Get
 // check that it exists.
 func (r *Reconciler) successor(ctx context.Context, o *observation, reader hub.Getter) (*monitoringv1.PrometheusRule, error) {
 	w := o.source.GetWorkloadRef()
-	rules, err := hub.GeneratedFor(ctx, r.Hub, o.spoke.Name, string(w.Namespace), w.Name)
+	rules, err := hub.GeneratedFor(ctx, r.Hub, o.spoke.Name, rule.WorkloadKey(w))
 	if err != nil {
 		return nil, fmt.Errorf("finding the successor of %s: %w", o.key(), err)
 	}

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/coverage"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
@@ -53,10 +53,14 @@ func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired 
 		}
 		if existing == nil && !r.quota.take(w.Cluster.Name, w.Cluster.MaxRules, w.Namespace, hub.Key(ar)) {
 			full = true
+			tell(ctx, ar.Labels[v1alpha1.TemplateLabel], coverage.Refused)
 			continue
 		}
 		left, err := r.applyOne(ctx, w, ar, existing)
 		errs = append(errs, err)
+		if existing == nil && (err != nil || left > 0) {
+			tell(ctx, ar.Labels[v1alpha1.TemplateLabel], coverage.Failed)
+		}
 		if existing == nil && err == nil && left == 0 {
 			// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
 			left = r.writes.Pending(hub.Key(ar))
@@ -128,7 +132,7 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 	r.writes.Begin(hub.Key(ar))
 	count(ctx)
 	source := ar.Spec.WorkloadRef
-	workload := types.NamespacedName{Namespace: string(source.Namespace), Name: source.Name}
+	workload := rule.WorkloadKey(source)
 	r.Propagation.RuleMade(string(source.Cluster), workload, rule.KeyOf(ar))
 	err := r.Hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	if err != nil || (existing != nil && existing.Generation == u.GetGeneration()) {
@@ -142,7 +146,7 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 	r.Contests.Wrote(write, u)
 	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
 	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
-		note := fmt.Sprintf("Deployment %s in spoke %s: %s", workload, source.Cluster, ignored)
+		note := fmt.Sprintf("%s in spoke %s: %s", workload, source.Cluster, ignored)
 		r.Recorder.Eventf(u, nil, corev1.EventTypeWarning, "AnnotationIgnored", "Generate", "%s", spoke.Clip(note, spoke.MaxNote))
 	}
 	return nil
@@ -162,7 +166,7 @@ func (r *Reconciler) displace(ctx context.Context, w *templating.Workload, ar, e
 		return wait, nil
 	}
 	_, err = r.remove(ctx, existing)
-	return staleRetry, err // its event does not name this Deployment
+	return staleRetry, err // its event does not name this workload
 }
 
 // failed handles a failed write, and returns when to retry.
@@ -285,7 +289,7 @@ func (r *Reconciler) remakeNamespace(ctx context.Context, cause error) error {
 	return nil
 }
 
-// unfoundedOf returns the AlertRules of a Deployment that it should no longer have, and how long to wait if
+// unfoundedOf returns the AlertRules of a workload that it should no longer have, and how long to wait if
 // that is not known yet. One that is being deleted is left to its finalizers.
 func (r *Reconciler) unfoundedOf(ctx context.Context, w *templating.Workload, desired map[string]*v1alpha1.AlertRule, keep map[string]bool, existing []v1alpha1.AlertRule) ([]doomed, time.Duration, error) {
 	var out []doomed

@@ -3,23 +3,24 @@ package generate
 import (
 	"context"
 	"fmt"
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/pkg/live"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// confirmed returns the doomed AlertRules of a Deployment that are to be deleted, and when to check again, or
-// 0. The spoke's cache of the Deployment and its namespace is not sufficient: it can be old, and a proxy, or a
+// confirmed returns the doomed AlertRules of a workload that are to be deleted, and when to check again, or
+// 0. The spoke's cache of the workload and its namespace is not sufficient: it can be old, and a proxy, or a
 // server restored without data, can answer a list with 200 and no items. So both are read from the spoke, once
 // for all of the AlertRules, together with the identity of the cluster, because another cluster has other
-// Deployments.
-func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.NamespacedName, w *templating.Workload, rules []doomed) ([]doomed, time.Duration, error) {
+// workloads.
+func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key rule.Key, w *templating.Workload, rules []doomed) ([]doomed, time.Duration, error) {
 	if w != nil {
 		inSpoke := func(d doomed) bool { return d.ground != nil }
 		if !slices.ContainsFunc(rules, inSpoke) {
@@ -37,7 +38,7 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 		err = s.Identity.Confirm(bounded)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("confirming that AlertRules of Deployment %s of spoke %s are to be deleted: %w", key, s.Name, err)
+		return nil, 0, fmt.Errorf("confirming that AlertRules of %s of spoke %s are to be deleted: %w", key, s.Name, err)
 	}
 	if len(out) == len(rules) {
 		return out, 0, nil
@@ -45,9 +46,9 @@ func (r *Reconciler) confirmed(ctx context.Context, s *spoke.Spoke, key types.Na
 	return out, reader.Again(r.Intervals), nil
 }
 
-// confirm decides about doomed AlertRules with a Deployment and its namespace as a reader has them. If the
-// Deployment exists only in the cache or only in the spoke, the AlertRules that it decides about stay.
-func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key types.NamespacedName, w *templating.Workload, rules []doomed) ([]doomed, error) {
+// confirm decides about doomed AlertRules with a workload and its namespace as a reader has them. If the
+// workload exists only in the cache or only in the spoke, the AlertRules that it decides about stay.
+func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key rule.Key, w *templating.Workload, rules []doomed) ([]doomed, error) {
 	now, err := present(ctx, reader, key)
 	if err != nil {
 		return nil, err
@@ -75,18 +76,19 @@ func (r *Reconciler) confirm(ctx context.Context, reader *live.Reading, key type
 	return out, nil
 }
 
-// present reads a Deployment and its namespace, bypassing the cache. It returns nil if the API server says
-// that the Deployment does not exist.
-func present(ctx context.Context, reader *live.Reading, key types.NamespacedName) (*templating.Workload, error) {
-	d, ns := spoke.DeploymentMetadata(), spoke.NamespaceMetadata()
-	switch err := reader.Get(ctx, key, d); {
-	case err == nil && !d.DeletionTimestamp.IsZero(), spoke.Absent(err, "deployments", key.Name):
+// present reads a workload and its namespace, bypassing the cache. It returns nil if the API server says
+// that the workload does not exist.
+func present(ctx context.Context, reader *live.Reading, key rule.Key) (*templating.Workload, error) {
+	kind := v1alpha1.WorkloadKind(key.Kind)
+	o, ns := spoke.WorkloadMetadata(kind), spoke.NamespaceMetadata()
+	switch err := reader.Get(ctx, key.NamespacedName(), o); {
+	case err == nil && !o.DeletionTimestamp.IsZero(), spoke.Absent(err, spoke.WorkloadResource(kind), key.Name):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading the Deployment: %w", err)
+		return nil, fmt.Errorf("reading the workload: %w", err)
 	}
 	if err := reader.Get(ctx, client.ObjectKey{Name: key.Namespace}, ns); err != nil {
 		return nil, fmt.Errorf("reading namespace %s: %w", key.Namespace, err)
 	}
-	return workload(d, ns), nil
+	return workload(kind, o, ns), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func TestConfirmed(t *testing.T) {
 			if tc.there {
 				w = &templating.Workload{Kind: v1alpha1.DeploymentKind}
 			}
-			got, retry, err := p.confirmed(t.Context(), s, client.ObjectKey{Namespace: "shop", Name: "web"}, w, []doomed{{rule: made()}})
+			got, retry, err := p.confirmed(t.Context(), s, rule.Key{Kind: "Deployment", Namespace: "shop", Name: "web"}, w, []doomed{{rule: made()}})
 			if (len(got) == 1) != tc.goes || retry != tc.retry || (err != nil) != tc.fails {
 				t.Errorf("got %v, %v, %v", got, retry, err)
 			}
@@ -117,7 +118,7 @@ func TestConfirmed(t *testing.T) {
 		})
 	}
 	t.Run("nothing to delete", func(t *testing.T) {
-		if got, retry, err := newPruning(t, 0).confirmed(t.Context(), &spoke.Spoke{}, client.ObjectKey{}, nil, nil); len(got) > 0 || retry != 0 || err != nil {
+		if got, retry, err := newPruning(t, 0).confirmed(t.Context(), &spoke.Spoke{}, rule.Key{}, nil, nil); len(got) > 0 || retry != 0 || err != nil {
 			t.Errorf("got %v, %v, %v", got, retry, err)
 		}
 	})
@@ -134,6 +135,7 @@ func (e *emptied) Spoke(name string) *spoke.Spoke {
 }
 func (e *emptied) Spokes() []*spoke.Spoke { return []*spoke.Spoke{&e.one} }
 func (e *emptied) ChangedSoon(string)     {}
+func (e *emptied) KindsChanged()          {}
 
 // An empty list with status 200 deletes nothing: each Deployment must be gone according to the spoke's API
 // server, and the brake applies as well.

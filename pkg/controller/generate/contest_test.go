@@ -52,6 +52,7 @@ func (c *contested) Spoke(string) *spoke.Spoke {
 	return &spoke.Spoke{Name: "spoke", Live: answering(exists), Identity: &identity{}}
 }
 func (c *contested) Spokes() []*spoke.Spoke  { return nil }
+func (c *contested) KindsChanged()           {}
 func (c *contested) ChangedSoon(name string) { c.shown = append(c.shown, name) }
 
 // exists answers each read with an object without labels.

@@ -183,7 +183,7 @@ func (e *exploration) start(p *model.Process) {
 	p.SawInSpoke = func(c model.Change) {
 		switch c.Kind {
 		case "Deployment":
-			p.Deliver(r.onDeployment(model.SpokeName, nil), c, read.Update)
+			p.Deliver(r.onWorkload(v1alpha1.DeploymentKind)(model.SpokeName, nil), c, read.Update)
 		case "Namespace":
 			p.Deliver(r.onNamespace(model.SpokeName, nil), c, func(e event.UpdateEvent) bool {
 				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
@@ -210,7 +210,7 @@ func (e *exploration) wanted(key types.NamespacedName, labels map[string]string)
 	if err != nil || c == nil {
 		return nil, false
 	}
-	w := workload(d, ns)
+	w := workload(v1alpha1.DeploymentKind, d, ns)
 	w.Cluster = *c
 	if labels != nil {
 		w.Cluster.Labels = labels
@@ -466,7 +466,7 @@ func (e *exploration) pick() types.NamespacedName {
 var exploredDeployments = []string{"a", "b"}
 
 func (e *exploration) deploy(key types.NamespacedName, app string) {
-	d := spoke.DeploymentMetadata()
+	d := spoke.WorkloadMetadata(v1alpha1.DeploymentKind)
 	d.Namespace, d.Name, d.Labels = key.Namespace, key.Name, map[string]string{"app": app}
 	if e.Spoke.Find(model.RefOf(d)) == nil {
 		e.Create(e.Spoke, d)

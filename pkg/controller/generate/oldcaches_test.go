@@ -113,7 +113,7 @@ func (s *scene) reconciler() *Reconciler {
 		return hub.SetupIndexes(ctx, i, "hub", fleet.GeneratedNamespace)
 	}, &v1alpha1.AlertRule{}, &v1alpha1.AlertRuleTemplate{}, &v1alpha1.SpokeCluster{})
 	must(s.T, err)
-	inSpoke, err := s.Spoke(eu).Snapshot(s.Context(), nil, spoke.DeploymentMetadata(), spoke.NamespaceMetadata())
+	inSpoke, err := s.Spoke(eu).Snapshot(s.Context(), nil, spoke.WorkloadMetadata(v1alpha1.DeploymentKind), spoke.NamespaceMetadata())
 	must(s.T, err)
 	s.past, s.id = &past{Reader: inSpoke.GetAPIReader()}, &identity{}
 	return NewReconciler(Options{

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
@@ -19,15 +19,15 @@ const DefaultWrites = 10
 const (
 	// paceBurst is the burst of a spoke, in seconds.
 	paceBurst = 10
-	// paceMemory is how long the input of a Deployment's AlertRules is remembered. A spoke may have 20,000
-	// Deployments, so fewer than DefaultWrites of them are forgotten per second.
+	// paceMemory is how long the input of a workload's AlertRules is remembered. A spoke may have 20,000
+	// workloads of a kind, so fewer than DefaultWrites of them are forgotten per second.
 	paceMemory = time.Hour
-	// A Deployment may cause keyBurst rewrites at once, and then one per keyEvery.
+	// A workload may cause keyBurst rewrites at once, and then one per keyEvery.
 	keyBurst, keyEvery = 3, 10 * time.Second
 )
 
-// pace limits how often a spoke causes rewrites of AlertRules by changing its Deployments back and forth. The
-// first write for a Deployment, and changes on the hub, do not wait. Nothing is queued: the Deployment is read
+// pace limits how often a spoke causes rewrites of AlertRules by changing its workloads back and forth. The
+// first write for a workload, and changes on the hub, do not wait. Nothing is queued: the workload is read
 // again when its turn comes. The zero value is ready to use.
 type pace struct {
 	// writes is the rate per second; 0 means DefaultWrites.
@@ -39,9 +39,9 @@ type pace struct {
 
 type pacedSpoke struct {
 	bucket *rate.Limiter
-	// written are the Deployments whose AlertRules were written recently, and swept is when older ones were last
+	// written are the workloads whose AlertRules were written recently, and swept is when older ones were last
 	// dropped.
-	written map[types.NamespacedName]*pacedKey
+	written map[rule.Key]*pacedKey
 	swept   time.Time
 }
 
@@ -61,7 +61,7 @@ func (p *pace) spokeLocked(name string) *pacedSpoke {
 		if limit == 0 {
 			limit = DefaultWrites
 		}
-		s = &pacedSpoke{bucket: rate.NewLimiter(rate.Limit(limit), paceBurst*limit), written: map[types.NamespacedName]*pacedKey{}}
+		s = &pacedSpoke{bucket: rate.NewLimiter(rate.Limit(limit), paceBurst*limit), written: map[rule.Key]*pacedKey{}}
 		if p.spokes == nil {
 			p.spokes = map[string]*pacedSpoke{}
 		}
@@ -73,7 +73,7 @@ func (p *pace) spokeLocked(name string) *pacedSpoke {
 // seed is that of all digests of this process.
 var seed = maphash.MakeSeed()
 
-// digest is a digest of everything that a spoke contributes to a Deployment's AlertRules.
+// digest is a digest of everything that a spoke contributes to a workload's AlertRules.
 func digest(w *templating.Workload) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -83,8 +83,8 @@ func digest(w *templating.Workload) uint64 {
 	return h.Sum64()
 }
 
-// wait returns how long to delay the writes for a Deployment, given the digest of their input.
-func (p *pace) wait(spoke string, key types.NamespacedName, digest uint64) time.Duration {
+// wait returns how long to delay the writes for a workload, given the digest of their input.
+func (p *pace) wait(spoke string, key rule.Key, digest uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.spokes[spoke]
@@ -104,8 +104,8 @@ func (p *pace) wait(spoke string, key types.NamespacedName, digest uint64) time.
 	return max(0, k.turn.Sub(now))
 }
 
-// wrote records writes for a Deployment and their input. Those of a first write do not count.
-func (p *pace) wrote(spoke string, key types.NamespacedName, digest uint64, writes int) {
+// wrote records writes for a workload and their input. Those of a first write do not count.
+func (p *pace) wrote(spoke string, key rule.Key, digest uint64, writes int) {
 	if writes == 0 {
 		return
 	}

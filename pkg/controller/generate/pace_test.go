@@ -3,11 +3,11 @@ package generate
 import (
 	"fmt"
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
@@ -16,10 +16,10 @@ import (
 // paced changes a spoke's Deployments for a while: every is the time between two changes of each, and writes
 // the number of AlertRules that each change writes. It returns the number of rewritten AlertRules.
 func paced(p *pace, deployments, writes int, every, span time.Duration) (written int) {
-	last := map[types.NamespacedName]uint64{}
+	last := map[rule.Key]uint64{}
 	for began, n := time.Now(), uint64(0); time.Since(began) < span; n++ {
 		for i := range deployments {
-			key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}
+			key := rule.Key{Namespace: "shop", Name: fmt.Sprint(i)}
 			if last[key] == n+1 || p.wait("s", key, n+1) > 0 {
 				continue
 			}
@@ -76,7 +76,7 @@ func TestPaceCostsNothing(t *testing.T) {
 		free := func(what string, digest uint64) {
 			t.Helper()
 			for i := range 20_000 {
-				key := types.NamespacedName{Name: fmt.Sprint(i)}
+				key := rule.Key{Name: fmt.Sprint(i)}
 				if wait := p.wait("s", key, digest); wait > 0 {
 					t.Fatalf("%s: Deployment %d waits for %v", what, i, wait)
 				}
@@ -87,8 +87,8 @@ func TestPaceCostsNothing(t *testing.T) {
 		free("a change on the hub", 1)
 		time.Sleep(paceMemory + time.Second) //nolint:forbidigo // of the bubble's clock
 		free("an hour later", 2)
-		p.wrote("s", types.NamespacedName{Name: "x"}, 1, 0)
-		if p.spokes["s"].written[types.NamespacedName{Name: "x"}] != nil {
+		p.wrote("s", rule.Key{Name: "x"}, 1, 0)
+		if p.spokes["s"].written[rule.Key{Name: "x"}] != nil {
 			t.Error("what was not written is remembered")
 		}
 		p.forget("s")

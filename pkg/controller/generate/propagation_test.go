@@ -17,7 +17,6 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
-	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
@@ -78,9 +77,9 @@ func TestPropagation(t *testing.T) {
 			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[queue.Request]())
 			defer queue.ShutDown()
 
-			d := spoke.DeploymentMetadata()
+			d := spoke.WorkloadMetadata(v1alpha1.DeploymentKind)
 			d.Namespace, d.Name, d.CreationTimestamp = "shop", "web", metav1.NewTime(time.Now().Add(-tc.age))
-			r.onDeployment("spoke", nil).Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: d}, queue)
+			r.onWorkload(v1alpha1.DeploymentKind)("spoke", nil).Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: d}, queue)
 			later()
 			ar, existing := made(), (*v1alpha1.AlertRule)(nil)
 			if tc.same { // the fake's answer has none
@@ -97,7 +96,7 @@ func TestPropagation(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p.DeploymentDone("spoke", hub.Key(d))
+			p.WorkloadDone("spoke", keyOf(v1alpha1.DeploymentKind, d))
 			p.RuleChanged(rule.KeyOf(ar), []string{"spoke"})
 			later()
 			p.Applied("spoke", rule.KeyOf(ar), func(time.Time) bool { return false })

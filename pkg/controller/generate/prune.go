@@ -20,7 +20,7 @@ type doomed struct {
 	// suspect means that the template, or the labels by which it selected the spoke, may have been lost.
 	suspect bool
 	// ground has the deciding objects on the hub, read from the API server, if the labels or annotations of the
-	// Deployment or its namespace decided as well.
+	// workload or its namespace decided as well.
 	ground *ground
 }
 
@@ -30,7 +30,7 @@ type ground struct {
 	cluster  rule.Cluster
 }
 
-// prune deletes the doomed AlertRules of a Deployment that the brake does not hold. It must be called without
+// prune deletes the doomed AlertRules of a workload that the brake does not hold. It must be called without
 // doomed AlertRules as well, to withdraw earlier ones. It returns when to check again, or 0.
 func (r *Reconciler) prune(ctx context.Context, req queue.Request, rules []doomed) (time.Duration, error) {
 	cluster := req.ClusterName.String()

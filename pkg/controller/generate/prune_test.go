@@ -86,7 +86,7 @@ func (p *pruning) prune(n int, lost bool) (time.Duration, error) {
 	p.Helper()
 	req := queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: "spoke"}
 	req.Namespace, req.Name = "shop", fmt.Sprintf("web-%d", n)
-	existing, err := hub.GeneratedFor(p.Context(), p.Hub, "spoke", req.Namespace, req.Name)
+	existing, err := hub.GeneratedFor(p.Context(), p.Hub, "spoke", hub.KeyOf(req))
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -6,16 +6,18 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // DefaultNamespaceShare is the default of Options.NamespaceShare.
 const DefaultNamespaceShare = 75
 
-// quota keeps the AlertRules of a spoke's Deployments within SpokeCluster.spec.maxRules, and those of one
+// quota keeps the AlertRules of a spoke's workloads within SpokeCluster.spec.maxRules, and those of one
 // namespace of the spoke within a part of it. It counts the events of the hub's cache and the writes in flight,
 // so that concurrent workers do not exceed the limits together. The zero value is ready to use.
 type quota struct {
-	// percent is how much of the limit the Deployments of one namespace can use; 0 means all of it.
+	// percent is how much of the limit the workloads of one namespace can use; 0 means all of it.
 	percent int
 
 	mu     sync.Mutex
@@ -40,9 +42,9 @@ type share struct {
 // namespace once, and at the workloads of one only. Other workers wait for the lock meanwhile.
 type namespaceShare struct {
 	rules int // AlertRules
-	// lacking has the names of the workloads that lack AlertRules. The value is true if the workload will be reconciled
+	// lacking has the workloads that lack AlertRules. The value is true if the workload will be reconciled
 	// again, and woken counts those.
-	lacking map[string]bool
+	lacking map[rule.Key]bool
 	woken   int
 }
 
@@ -62,7 +64,7 @@ func (q *quota) shareLocked(spoke string) *share {
 func (s *share) in(namespace string) *namespaceShare {
 	n := s.namespaces[namespace]
 	if n == nil {
-		n = &namespaceShare{lacking: map[string]bool{}}
+		n = &namespaceShare{lacking: map[rule.Key]bool{}}
 		s.namespaces[namespace] = n
 	}
 	return n
@@ -76,39 +78,39 @@ func (s *share) tidy(namespace string) {
 }
 
 // count and uncount count an AlertRule of a namespace of the spoke.
-func (s *share) count(rule types.NamespacedName, namespace string) {
-	if _, counted := s.rules[rule]; !counted {
-		s.rules[rule] = namespace
+func (s *share) count(made types.NamespacedName, namespace string) {
+	if _, counted := s.rules[made]; !counted {
+		s.rules[made] = namespace
 		s.in(namespace).rules++
 	}
 }
 
-func (s *share) uncount(rule types.NamespacedName) {
-	namespace, counted := s.rules[rule]
+func (s *share) uncount(made types.NamespacedName) {
+	namespace, counted := s.rules[made]
 	if !counted {
 		return
 	}
-	delete(s.rules, rule)
+	delete(s.rules, made)
 	s.in(namespace).rules--
 	s.tidy(namespace)
 }
 
 // lack records whether a workload lacks AlertRules. Either way, it is no longer about to be reconciled.
-func (s *share) lack(workload types.NamespacedName, lacks bool) {
+func (s *share) lack(workload rule.Key, lacks bool) {
 	n := s.in(workload.Namespace)
-	woken, lacked := n.lacking[workload.Name]
+	woken, lacked := n.lacking[workload]
 	if woken {
 		n.woken--
 		s.woken--
 	}
 	switch {
 	case lacks:
-		n.lacking[workload.Name] = false
+		n.lacking[workload] = false
 		if !lacked {
 			s.lacking++
 		}
 	case lacked:
-		delete(n.lacking, workload.Name)
+		delete(n.lacking, workload)
 		s.lacking--
 	}
 	s.tidy(workload.Namespace)
@@ -133,25 +135,25 @@ func (s *share) room(namespace string, percent int) int {
 }
 
 // add counts an AlertRule on the hub. namespace is that of its workload.
-func (q *quota) add(spoke, namespace string, rule types.NamespacedName) {
+func (q *quota) add(spoke, namespace string, made types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.shareLocked(spoke).count(rule, namespace)
+	q.shareLocked(spoke).count(made, namespace)
 }
 
 // drop stops counting an AlertRule, and returns a workload that lacks AlertRules and for which there
 // is room now. Each call returns another one, so that the room of several deletions is shared.
-func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.NamespacedName, ok bool) {
+func (q *quota) drop(spoke string, made types.NamespacedName) (workload rule.Key, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.spokes[spoke]
 	if s == nil {
 		return workload, false
 	}
-	s.uncount(rule)
+	s.uncount(made)
 	if workload, ok = s.next(q.percent); ok {
 		n := s.namespaces[workload.Namespace]
-		n.lacking[workload.Name] = true // it lacks AlertRules until it is reconciled
+		n.lacking[workload] = true // it lacks AlertRules until it is reconciled
 		n.woken++
 		s.woken++
 		return workload, true
@@ -164,7 +166,7 @@ func (q *quota) drop(spoke string, rule types.NamespacedName) (workload types.Na
 
 // next returns the workload to reconcile next that lacks AlertRules: of the namespaces with room, that with the fewest
 // AlertRules is first. Workloads that are about to be reconciled count as well.
-func (s *share) next(percent int) (workload types.NamespacedName, ok bool) {
+func (s *share) next(percent int) (workload rule.Key, ok bool) {
 	if s.limit != nil && len(s.rules)+s.woken >= int(*s.limit) {
 		return workload, false
 	}
@@ -178,11 +180,11 @@ func (s *share) next(percent int) (workload types.NamespacedName, ok bool) {
 		}
 	}
 	if from == nil {
-		return types.NamespacedName{}, false
+		return rule.Key{}, false
 	}
-	for name, woken := range from.lacking {
-		if !woken && (!ok || name < workload.Name) {
-			workload.Name, ok = name, true
+	for key, woken := range from.lacking {
+		if !woken && (!ok || cmp.Or(cmp.Compare(key.Name, workload.Name), cmp.Compare(key.Kind, workload.Kind)) < 0) {
+			workload, ok = key, true
 		}
 	}
 	return workload, ok
@@ -190,20 +192,20 @@ func (s *share) next(percent int) (workload types.NamespacedName, ok bool) {
 
 // take reserves room for a new AlertRule of a workload in a namespace of the spoke. It returns false if a limit
 // is reached. A nil limit means no limit. AlertRules that exist keep their place.
-func (q *quota) take(spoke string, limit *int32, namespace string, rule types.NamespacedName) bool {
+func (q *quota) take(spoke string, limit *int32, namespace string, made types.NamespacedName) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.shareLocked(spoke)
 	s.limit = limit
-	if _, counted := s.rules[rule]; !counted && s.room(namespace, q.percent) <= 0 {
+	if _, counted := s.rules[made]; !counted && s.room(namespace, q.percent) <= 0 {
 		return false
 	}
-	s.count(rule, namespace)
+	s.count(made, namespace)
 	return true
 }
 
 // record records whether a workload lacks AlertRules.
-func (q *quota) record(spoke string, workload types.NamespacedName, lacking bool) {
+func (q *quota) record(spoke string, workload rule.Key, lacking bool) {
 	q.mu.Lock()
 	s := q.spokes[spoke]
 	if s == nil && !lacking {
@@ -240,11 +242,11 @@ func (q *quota) lackingOf(spoke string) (n int, namespace string) {
 }
 
 // release releases a reservation: the AlertRule was not created.
-func (q *quota) release(spoke string, rule types.NamespacedName) {
+func (q *quota) release(spoke string, made types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if s := q.spokes[spoke]; s != nil {
-		s.uncount(rule)
+		s.uncount(made)
 	}
 }
 
@@ -273,16 +275,16 @@ func (q *quota) forget(spoke string) {
 }
 
 // waiting returns the workloads of a spoke that lack AlertRules.
-func (q *quota) waiting(spoke string) (out []types.NamespacedName) {
+func (q *quota) waiting(spoke string) (out []rule.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.spokes[spoke]
 	if s == nil {
 		return nil
 	}
-	for namespace, n := range s.namespaces {
-		for name := range n.lacking {
-			out = append(out, types.NamespacedName{Namespace: namespace, Name: name})
+	for _, n := range s.namespaces {
+		for key := range n.lacking {
+			out = append(out, key)
 		}
 	}
 	return out

@@ -1,7 +1,7 @@
-// Package generate keeps an AlertRule on the hub for every Deployment in a spoke that an AlertRuleTemplate
+// Package generate keeps an AlertRule on the hub for every workload in a spoke that an AlertRuleTemplate
 // matches.
 //
-// It reconciles one Deployment in one spoke at a time. It reads the spoke's cache and writes only to the hub.
+// It reconciles one workload in one spoke at a time. It reads the spoke's cache and writes only to the hub.
 package generate
 
 import (
@@ -27,13 +27,14 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/interval"
 	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/coverage"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// namespaceLag is when to check again for a Deployment's namespace, because the two arrive by separate
+// namespaceLag is when to check again for a workload's namespace, because the two arrive by separate
 // watches.
 const namespaceLag = time.Second
 
@@ -41,8 +42,8 @@ const namespaceLag = time.Second
 // reconcile as well, unless another key made the write.
 const staleRetry = time.Second
 
-// quotaRetry is when to retry a Deployment that lacks AlertRules because of the spoke's quota. It is enqueued when there is
-// room; this is for room that another Deployment did not use.
+// quotaRetry is when to retry a workload that lacks AlertRules because of the spoke's quota. It is enqueued when there is
+// room; this is for room that another workload did not use.
 const quotaRetry = 5 * time.Minute
 
 // Spokes are the engaged spokes.
@@ -51,6 +52,8 @@ type Spokes interface {
 	Spoke(name string) *spoke.Spoke
 	// Spokes returns all engaged spokes.
 	Spokes() []*spoke.Spoke
+	// KindsChanged is called when templates may name other kinds of workloads than before.
+	KindsChanged()
 	// ChangedSoon requests an update of a spoke's status.
 	ChangedSoon(name string)
 }
@@ -67,7 +70,7 @@ type Options struct {
 	Spokes Spokes
 	// Brake holds mass deletions.
 	Brake *brake.Brake
-	// Recorder emits Events about templates that can't be filled in for a Deployment.
+	// Recorder emits Events about templates that can't be filled in for a workload.
 	Recorder events.EventRecorder
 	// Contests slows down writes that another client reverts; nil means one for this Reconciler only.
 	Contests *contest.Writes
@@ -75,11 +78,13 @@ type Options struct {
 	Changed func(rule.Key)
 	// Intervals scales the retry intervals.
 	Intervals interval.Scale
+	// Outcomes is told what became of each workload; it may be nil.
+	Outcomes Outcomes
 	// Propagation measures the latency of changes; it may be nil.
 	Propagation *metrics.Propagation
 	// Namespace is the namespace of generated AlertRules.
 	Namespace string
-	// NamespaceShare is how many percent of a spoke's maxRules the Deployments of one of its namespaces can use;
+	// NamespaceShare is how many percent of a spoke's maxRules the workloads of one of its namespaces can use;
 	// 0 means all.
 	NamespaceShare int
 	// Writes is how many AlertRules per second a spoke may cause to be rewritten; 0 means DefaultWrites.
@@ -90,18 +95,18 @@ type Options struct {
 	Validator *validation.Validator
 }
 
-// Reconciler manages the AlertRules of one Deployment in one spoke.
+// Reconciler manages the AlertRules of one workload in one spoke.
 type Reconciler struct {
 	Options
 
 	writes *expect.Writes[types.NamespacedName]
 	quota  quota
 	pace   pace
-	// replays limits how often the Deployments of a changed namespace are enqueued.
+	// replays limits how often the workloads of a changed namespace are enqueued.
 	replays spoke.Replays
 }
 
-// Lacking returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a namespace
+// Lacking returns the number of workloads of a spoke that lack AlertRules because of maxRules, and a namespace
 // that has its share if others have not.
 func (r *Reconciler) Lacking(spoke string) (n int, namespace string) { return r.quota.lackingOf(spoke) }
 
@@ -135,46 +140,50 @@ func applied(unseen, waits time.Duration) bool {
 	return unseen == 0 && (waits == 0 || waits > staleRetry)
 }
 
-// Reconcile reconciles the AlertRules of one Deployment.
+// Reconcile reconciles the AlertRules of one workload.
 func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 	s := r.Spokes.Spoke(req.ClusterName.String())
-	if s == nil {
-		return reconcile.Result{}, nil // engaging it enqueues all its keys again
+	if s == nil || !s.Reads(v1alpha1.WorkloadKind(req.Kind)) {
+		return reconcile.Result{}, nil // engaging it, with the kind, enqueues all its keys again
 	}
 	if err := s.Identity.Settle(ctx); err != nil {
 		return reconcile.Result{}, err //nolint:wrapcheck // it says all
 	}
-	workload, ready, err := r.observe(ctx, s, req.NamespacedName)
+	key := hub.KeyOf(req)
+	workload, ready, err := r.observe(ctx, s, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !ready {
+		r.report(s, req, coverage.Outcomes{}) // nothing can be generated yet
 		return reconcile.Result{RequeueAfter: namespaceLag}, nil
 	}
 	input := digest(workload)
-	if wait := r.pace.wait(s.Name, req.NamespacedName, input); wait > 0 {
+	if wait := r.pace.wait(s.Name, key, input); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	ctx, writes := counting(ctx)
-	defer func() { r.pace.wrote(s.Name, req.NamespacedName, input, *writes) }()
-	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, req.Namespace, req.Name)
+	defer func() { r.pace.wrote(s.Name, key, input, *writes) }()
+	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	ctx, told := telling(ctx)
 	desired, keep, err := r.desired(ctx, workload)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	unseen, waits, full, failed := r.apply(ctx, workload, desired)
-	r.quota.record(s.Name, req.NamespacedName, full)
+	r.quota.record(s.Name, key, full)
+	r.report(s, req, withKept(workload, told, keep, existing))
 	if failed == nil && applied(unseen, waits) {
-		r.Propagation.DeploymentDone(s.Name, req.NamespacedName)
+		r.Propagation.WorkloadDone(s.Name, key)
 	}
 	unfounded, unsure, err := r.unfoundedOf(ctx, workload, desired, keep, existing)
 	if err != nil {
 		return reconcile.Result{}, errors.Join(failed, err)
 	}
-	unfounded, unconfirmed, err := r.confirmed(ctx, s, req.NamespacedName, workload, unfounded)
+	unfounded, unconfirmed, err := r.confirmed(ctx, s, key, workload, unfounded)
 	if err != nil {
 		return reconcile.Result{}, errors.Join(failed, err)
 	}
@@ -189,20 +198,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 	return reconcile.Result{RequeueAfter: interval.Soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
 }
 
-// observe reads the Deployment and everything that templates may use of it. It returns nil if the Deployment
-// does not exist. ready is false while the caches lack something.
-func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.NamespacedName) (w *templating.Workload, ready bool, err error) {
+// observe reads the workload and everything that templates may use of it. It returns nil if the workload does
+// not exist. ready is false while the caches lack something.
+func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key rule.Key) (w *templating.Workload, ready bool, err error) {
 	cluster, err := hub.Cluster(ctx, r.Hub, s.Name)
 	if err != nil || cluster == nil {
 		return nil, false, err
 	}
-	d := spoke.DeploymentMetadata()
-	switch err := s.Reader.Get(ctx, key, d); {
+	o := spoke.WorkloadMetadata(v1alpha1.WorkloadKind(key.Kind))
+	switch err := s.Reader.Get(ctx, key.NamespacedName(), o); {
 	case apierrors.IsNotFound(err):
 		return nil, true, nil
 	case err != nil:
-		return nil, false, fmt.Errorf("reading Deployment %s of spoke %s: %w", key, s.Name, err)
-	case !d.DeletionTimestamp.IsZero():
+		return nil, false, fmt.Errorf("reading %s of spoke %s: %w", key, s.Name, err)
+	case !o.DeletionTimestamp.IsZero():
 		return nil, true, nil
 	}
 	ns := spoke.NamespaceMetadata()
@@ -212,17 +221,17 @@ func (r *Reconciler) observe(ctx context.Context, s *spoke.Spoke, key types.Name
 	case err != nil:
 		return nil, false, fmt.Errorf("reading namespace %s of spoke %s: %w", key.Namespace, s.Name, err)
 	}
-	w = workload(d, ns)
+	w = workload(v1alpha1.WorkloadKind(key.Kind), o, ns)
 	w.Cluster = *cluster
 	return w, true, nil
 }
 
-// workload returns a Deployment as templates see it.
-func workload(d, ns *metav1.PartialObjectMetadata) *templating.Workload {
-	return &templating.Workload{Kind: v1alpha1.DeploymentKind, Namespace: d.Namespace, NamespaceLabels: ns.Labels, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
+// workload returns a workload as templates see it.
+func workload(kind v1alpha1.WorkloadKind, o, ns *metav1.PartialObjectMetadata) *templating.Workload {
+	return &templating.Workload{Kind: kind, Namespace: o.Namespace, NamespaceLabels: ns.Labels, Name: o.Name, Labels: o.Labels, Annotations: o.Annotations}
 }
 
-// desired returns the AlertRules that the Deployment should have, by name, and the templates whose AlertRules
+// desired returns the AlertRules that the workload should have, by name, and the templates whose AlertRules
 // stay as they are because their desired state is unknown. A bad template affects only its own.
 func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[string]*v1alpha1.AlertRule, map[string]bool, error) {
 	if w == nil {
@@ -233,36 +242,44 @@ func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[s
 		return nil, nil, fmt.Errorf("listing AlertRuleTemplates: %w", err)
 	}
 	desired, keep := map[string]*v1alpha1.AlertRule{}, map[string]bool{}
-	w.Know(templates.Items)
+	for i := range templates.Items {
+		w.Know(&templates.Items[i])
+	}
 	for i := range templates.Items {
 		t := &templates.Items[i]
 		if templating.Frozen(t) || r.Validator.ValidateTemplate(t) != nil {
 			keep[t.Name] = true // the template's status shows it
 			continue
 		}
-		matches, err := templating.Matches(t, *w)
+		selects, err := templating.SelectsWorkload(t, *w)
 		if err != nil {
 			keep[t.Name] = true
 			continue
 		}
-		if !matches {
+		if !selects {
+			continue
+		}
+		if templating.TurnedOff(t, *w) {
+			tell(ctx, t.Name, coverage.Disabled)
 			continue
 		}
 		ar, err := r.made(t, *w)
 		if err != nil {
 			keep[t.Name] = true
+			tell(ctx, t.Name, coverage.Failed)
 			count(ctx) // an Event
-			note := fmt.Sprintf("Deployment %s/%s of spoke %s: %v", w.Namespace, w.Name, w.Cluster.Name, err)
+			note := fmt.Sprintf("%s %s/%s of spoke %s: %v", w.Kind, w.Namespace, w.Name, w.Cluster.Name, err)
 			r.Recorder.Eventf(t, nil, corev1.EventTypeWarning, "NotGenerated", "Generate", "%s", spoke.Clip(note, spoke.MaxNote))
 			continue
 		}
 		desired[ar.Name] = ar
+		tell(ctx, t.Name, coverage.Generated)
 	}
 	return desired, keep, nil
 }
 
 // made returns the AlertRule that a template generates for a workload. The error says that the two are not
-// valid together, so the hub would refuse the result. If the Deployment's adjustments are the cause, it omits
+// valid together, so the hub would refuse the result. If the workload's adjustments are the cause, it omits
 // them.
 func (r *Reconciler) made(t *v1alpha1.AlertRuleTemplate, w templating.Workload) (*v1alpha1.AlertRule, error) {
 	ar, err := templating.Rule(t, w, r.Namespace)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -26,7 +26,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// recent is the age up to which a Deployment counts as new, so that its alert is urgent. Older ones come with
+// recent is the age up to which a workload counts as new, so that its alert is urgent. Older ones come with
 // a spoke's first list.
 const recent = 5 * time.Minute
 
@@ -46,18 +46,20 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	if err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
 	}
-	deployments := mcsource.TypedKind[client.Object, queue.Request](spoke.DeploymentMetadata(), r.onDeployment, read)
-	namespaces := mcsource.TypedKind[client.Object, queue.Request](spoke.NamespaceMetadata(), r.onNamespace, predicate.LabelChangedPredicate{})
-	if err := spoke.Watch(mgr, c, deployments, namespaces, spoke.Engaged(r.replay)); err != nil {
+	sources := []spoke.Source{mcsource.TypedKind[client.Object, queue.Request](spoke.NamespaceMetadata(), r.onNamespace, predicate.LabelChangedPredicate{}), spoke.Engaged(r.replay)}
+	for _, kind := range rule.WorkloadKinds() {
+		sources = append(sources, mcsource.TypedKind[client.Object, queue.Request](spoke.WorkloadMetadata(kind), r.onWorkload(kind), read).WithClusterFilter(provider.Reads(kind)))
+	}
+	if err := spoke.Watch(mgr, c, sources...); err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
 	}
 	return nil
 }
 
-// lane returns where a key waits: with the Deployments of the same namespace. It has no namespace of the hub.
+// lane returns where a key waits: with the workloads of the same namespace. It has no namespace of the hub.
 func lane(req queue.Request) queue.Lane { return queue.Lane{Namespace: req.Namespace} }
 
-// read passes updates of the labels and annotations of a Deployment, which are all that templates read. Its
+// read passes updates of the labels and annotations of a workload, which are all that templates read. Its
 // status changes frequently.
 var read = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -82,34 +84,41 @@ func (r *Reconciler) replay(ctx context.Context, name string, q spoke.WorkQueue)
 		enqueue(q, handler.LowPriority, name, workload)
 	}
 	for _, workload := range r.Brake.Owners(brake.Generate, name) { // their AlertRules may be gone
-		spoke.Enqueue(q, handler.LowPriority, hub.Request(name, workload))
+		enqueue(q, handler.LowPriority, name, workload)
 	}
 }
 
-func enqueue(q spoke.WorkQueue, priority int, name string, workload types.NamespacedName) {
-	spoke.Enqueue(q, priority, hub.Request(name, rule.Key{Kind: string(v1alpha1.DeploymentKind), Namespace: workload.Namespace, Name: workload.Name}))
+func enqueue(q spoke.WorkQueue, priority int, name string, workload rule.Key) {
+	spoke.Enqueue(q, priority, hub.Request(name, workload))
 }
 
-func (r *Reconciler) onDeployment(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
-	return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
-		priority := 0
-		if len(versions) == 1 && time.Since(versions[0].GetCreationTimestamp().Time) > recent {
-			priority = handler.LowPriority
-		} else {
-			r.Propagation.DeploymentChanged(name.String(), hub.Key(versions[0]))
-		}
-		enqueue(q, priority, name.String(), hub.Key(versions[0]))
-	})
+// keyOf returns the key of a workload of a kind. Objects of a cache have no kind.
+func keyOf(kind v1alpha1.WorkloadKind, o client.Object) rule.Key {
+	return rule.Key{Kind: string(kind), Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+func (r *Reconciler) onWorkload(kind v1alpha1.WorkloadKind) func(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
+	return func(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
+		return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
+			priority, key := 0, keyOf(kind, versions[0])
+			if len(versions) == 1 && time.Since(versions[0].GetCreationTimestamp().Time) > recent {
+				priority = handler.LowPriority
+			} else {
+				r.Propagation.WorkloadChanged(name.String(), key)
+			}
+			enqueue(q, priority, name.String(), key)
+		})
+	}
 }
 
 func (r *Reconciler) onNamespace(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
 	return spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
 		if len(versions) == 1 {
-			return // a new namespace has no Deployment yet, or its key waits; a deleted one deletes them too
+			return // a new namespace has no workload yet, or its key waits; a deleted one deletes them too
 		}
 		namespace := versions[0].GetName()
 		r.replays.Do(name.String(), namespace, func() int {
-			return r.enqueueDeployments(ctx, q, name.String(), client.InNamespace(namespace))
+			return r.enqueueWorkloads(ctx, q, name.String(), client.InNamespace(namespace))
 		})
 	})
 }
@@ -158,11 +167,14 @@ func (r *Reconciler) discount(q spoke.WorkQueue, o client.Object) {
 	}
 }
 
-// onTemplate enqueues every Deployment, and every workload that has an AlertRule of that template.
+// onTemplate enqueues every workload, and every one that has an AlertRule of that template.
 func (r *Reconciler) onTemplate(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
+		if otherKinds(versions) {
+			r.Spokes.KindsChanged()
+		}
 		for _, s := range r.Spokes.Spokes() {
-			r.enqueueDeployments(ctx, q, s.Name)
+			r.enqueueWorkloads(ctx, q, s.Name)
 		}
 		rules, err := hub.GeneratedBy(ctx, r.Hub, versions[0].GetName())
 		if err != nil {
@@ -174,30 +186,48 @@ func (r *Reconciler) onTemplate(multicluster.ClusterName, cluster.Cluster) spoke
 	}))
 }
 
+// otherKinds reports whether a template that was created, changed or deleted names other kinds of workloads than before.
+func otherKinds(versions []client.Object) bool {
+	named := func(o client.Object) []v1alpha1.WorkloadKind {
+		t, ok := o.(*v1alpha1.AlertRuleTemplate)
+		if !ok || !rule.MaybeGenerates(t) {
+			return nil
+		}
+		return rule.KindsOf(t)
+	}
+	if len(versions) == 2 {
+		return !slices.Equal(named(versions[0]), named(versions[1]))
+	}
+	return slices.ContainsFunc(named(versions[0]), func(kind v1alpha1.WorkloadKind) bool { return kind != v1alpha1.DeploymentKind })
+}
+
 func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return r.Witness.Before(spoke.OnEvent(func(ctx context.Context, q spoke.WorkQueue, versions ...client.Object) {
-		r.enqueueDeployments(ctx, q, versions[0].GetName())
+		r.enqueueWorkloads(ctx, q, versions[0].GetName())
 	}))
 }
 
-// enqueueDeployments enqueues Deployments of a spoke, and returns their number.
-func (r *Reconciler) enqueueDeployments(ctx context.Context, q spoke.WorkQueue, name string, opts ...client.ListOption) int {
+// enqueueWorkloads enqueues workloads of a spoke, and returns their number.
+func (r *Reconciler) enqueueWorkloads(ctx context.Context, q spoke.WorkQueue, name string, opts ...client.ListOption) int {
 	s := r.Spokes.Spoke(name)
 	if s == nil {
 		return 0 // engaging it enqueues all its keys
 	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(spoke.DeploymentMetadata().GroupVersionKind())
-	if err := s.Reader.List(ctx, list, opts...); err != nil {
-		return 0 // the spoke was disengaged; engaging it enqueues all its keys
+	n := 0
+	for _, kind := range rule.WorkloadKinds() {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
+		if !s.Reads(kind) || s.Reader.List(ctx, list, opts...) != nil {
+			continue // engaging the spoke, with the kind, enqueues all its keys
+		}
+		for i := range list.Items {
+			enqueue(q, handler.LowPriority, name, keyOf(kind, &list.Items[i]))
+		}
+		n += len(list.Items)
 	}
-	for i := range list.Items {
-		enqueue(q, handler.LowPriority, name, hub.Key(&list.Items[i]))
-	}
-	return len(list.Items)
+	return n
 }
 
 func enqueueWorkload(q spoke.WorkQueue, ar *v1alpha1.AlertRule) {
-	w := ar.Spec.WorkloadRef
-	enqueue(q, handler.LowPriority, string(w.Cluster), types.NamespacedName{Namespace: string(w.Namespace), Name: w.Name})
+	enqueue(q, handler.LowPriority, string(ar.Spec.WorkloadRef.Cluster), rule.WorkloadKey(ar.Spec.WorkloadRef))
 }

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -66,7 +67,7 @@ func TestDeploymentBeforeItsNamespace(t *testing.T) {
 	onHub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "s"}}).Build()
 	s := &spoke.Spoke{Name: "s", Reader: inSpoke}
 	r := NewReconciler(Options{Hub: onHub, Spokes: &emptied{one: *s}})
-	key := client.ObjectKey{Namespace: "shop", Name: "web"}
+	key := rule.Key{Kind: "Deployment", Namespace: "shop", Name: "web"}
 	if w, ready, err := r.observe(t.Context(), s, key); w != nil || ready || err != nil {
 		t.Errorf("before, got %+v, %v, %v", w, ready, err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
-// unfounded determines whether an AlertRule is no longer required: its Deployment is gone, its template does
+// unfounded determines whether an AlertRule is no longer required: its workload is gone, its template does
 // not match it, or its template was deleted. It reads the template and the SpokeCluster from the API server,
 // because old data must not remove anything. For the same reason, confirmed reads from the spoke. If the
 // AlertRule stays, it returns when to check again.
@@ -55,7 +55,7 @@ func (r *Reconciler) unfounded(ctx context.Context, w *templating.Workload, ar *
 	return d, reader.Again(r.Intervals), nil
 }
 
-// judge decides about an AlertRule with its template and SpokeCluster, and a Deployment and its namespace. It
+// judge decides about an AlertRule with its template and SpokeCluster, and a workload and its namespace. It
 // reports whether the AlertRule stays.
 func (r *Reconciler) judge(ctx context.Context, g ground, w templating.Workload, ar *v1alpha1.AlertRule) (d doomed, stays bool, err error) {
 	d.rule = ar
@@ -126,7 +126,7 @@ func (r *Reconciler) misplaced(ctx context.Context, w *templating.Workload, ar, 
 		return reader.Again(r.Intervals), nil
 	}
 	inSpoke := s.Live.Reading()
-	now, err := present(ctx, inSpoke, client.ObjectKey{Namespace: w.Namespace, Name: w.Name})
+	now, err := present(ctx, inSpoke, w.Key())
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", before, err)
 	}
@@ -135,7 +135,7 @@ func (r *Reconciler) misplaced(ctx context.Context, w *templating.Workload, ar, 
 		if matches, err := templating.Matches(t, *now); err == nil && matches {
 			bounded, cancel := s.Patient(ctx)
 			defer cancel()
-			if err := s.Identity.Confirm(bounded); err != nil { // another cluster has other Deployments
+			if err := s.Identity.Confirm(bounded); err != nil { // another cluster has other workloads
 				return 0, fmt.Errorf("%s: %w", before, err)
 			}
 			return 0, nil

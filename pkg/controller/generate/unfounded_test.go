@@ -385,6 +385,7 @@ type nobody struct{}
 func (nobody) Spoke(string) *spoke.Spoke { return nil }
 func (nobody) Spokes() []*spoke.Spoke    { return nil }
 func (nobody) ChangedSoon(string)        {}
+func (nobody) KindsChanged()             {}
 
 // A suspended template generates nothing, and its AlertRules stay.
 func TestSuspendedTemplate(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -59,7 +60,7 @@ func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID, gener
 			return fmt.Errorf("indexing AlertRules by %s: %w", field, err)
 		}
 	}
-	return nil
+	return indexNamed(ctx, indexer)
 }
 
 func placementKeys(o client.Object) []string {
@@ -80,11 +81,47 @@ func workloadKeys(o client.Object) []string {
 		return nil
 	}
 	w := r.Spec.WorkloadRef
-	return []string{string(w.Cluster), workloadKey(string(w.Cluster), string(w.Namespace), w.Name)}
+	keys := []string{string(w.Cluster), workloadKey(string(w.Cluster), rule.WorkloadKey(w))}
+	if w.Kind != v1alpha1.DeploymentKind { // see WorkloadKinds
+		keys = append(keys, kindKey(string(w.Cluster), w.Kind))
+	}
+	return keys
 }
 
-func workloadKey(cluster, namespace, name string) string {
-	return cluster + "/" + namespace + "/" + name
+func workloadKey(cluster string, workload rule.Key) string {
+	return cluster + "/" + workload.Kind + "/" + workload.Namespace + "/" + workload.Name
+}
+
+func kindKey(cluster string, kind v1alpha1.WorkloadKind) string { return cluster + "/" + string(kind) }
+
+// WorkloadKinds returns the kinds of workloads, beside Deployments, that are to be read in a spoke: those that an enabled
+// template names, and those of which AlertRules exist.
+func WorkloadKinds(ctx context.Context, reader client.Reader, cluster string) ([]v1alpha1.WorkloadKind, error) {
+	var templates v1alpha1.AlertRuleTemplateList
+	if err := reader.List(ctx, &templates); err != nil {
+		return nil, fmt.Errorf("listing AlertRuleTemplates: %w", err)
+	}
+	named := sets.New[v1alpha1.WorkloadKind]()
+	for i := range templates.Items {
+		if t := &templates.Items[i]; rule.MaybeGenerates(t) {
+			named.Insert(rule.KindsOf(t)...)
+		}
+	}
+	var out []v1alpha1.WorkloadKind
+	for _, kind := range rule.WorkloadKinds()[1:] {
+		held := named.Has(kind)
+		if !held {
+			rules, err := generated(ctx, reader, workloadIndex, kindKey(cluster, kind), client.Limit(1))
+			if err != nil {
+				return nil, err
+			}
+			held = len(rules) > 0
+		}
+		if held {
+			out = append(out, kind)
+		}
+	}
+	return out, nil
 }
 
 func templateKeys(o client.Object) []string {
@@ -101,8 +138,8 @@ func Generated(s rule.Source) bool {
 }
 
 // GeneratedFor returns the AlertRules that templates generated for a workload.
-func GeneratedFor(ctx context.Context, reader client.Reader, cluster, namespace, name string) ([]v1alpha1.AlertRule, error) {
-	return generated(ctx, reader, workloadIndex, workloadKey(cluster, namespace, name))
+func GeneratedFor(ctx context.Context, reader client.Reader, cluster string, workload rule.Key) ([]v1alpha1.AlertRule, error) {
+	return generated(ctx, reader, workloadIndex, workloadKey(cluster, workload))
 }
 
 // GeneratedOn returns the AlertRules that templates generated for workloads of a spoke.
@@ -115,9 +152,9 @@ func GeneratedBy(ctx context.Context, reader client.Reader, template string) ([]
 	return generated(ctx, reader, templateIndex, template)
 }
 
-func generated(ctx context.Context, reader client.Reader, field, value string) ([]v1alpha1.AlertRule, error) {
+func generated(ctx context.Context, reader client.Reader, field, value string, opts ...client.ListOption) ([]v1alpha1.AlertRule, error) {
 	var list v1alpha1.AlertRuleList
-	if err := reader.List(ctx, &list, client.MatchingFields{field: value}); err != nil {
+	if err := reader.List(ctx, &list, append(opts, client.MatchingFields{field: value})...); err != nil {
 		return nil, fmt.Errorf("listing the AlertRules generated for %s %s: %w", field, value, err)
 	}
 	return list.Items, nil

@@ -68,7 +68,9 @@ func TestGeneratedElsewhereIsNobodys(t *testing.T) {
 	c := cache(t, alertRule("b", generatedFrom("down", "s", "web")), tenants)
 	for _, list := range []func() ([]v1alpha1.AlertRule, error){
 		func() ([]v1alpha1.AlertRule, error) { return GeneratedOn(t.Context(), c, "s") },
-		func() ([]v1alpha1.AlertRule, error) { return GeneratedFor(t.Context(), c, "s", "shop", "web") },
+		func() ([]v1alpha1.AlertRule, error) {
+			return GeneratedFor(t.Context(), c, "s", rule.Key{Kind: "Deployment", Namespace: "shop", Name: "web"})
+		},
 		func() ([]v1alpha1.AlertRule, error) { return GeneratedBy(t.Context(), c, "down") },
 	} {
 		if rules, err := list(); err != nil || len(rules) != 1 || rules[0].Namespace != "ns" {
@@ -124,13 +126,13 @@ func TestIndexes(t *testing.T) {
 		},
 		"generated for a workload": {
 			read: func(ctx context.Context) ([]v1alpha1.AlertRule, error) {
-				return GeneratedFor(ctx, reader, "s", "shop", "web")
+				return GeneratedFor(ctx, reader, "s", rule.Key{Kind: "Deployment", Namespace: "shop", Name: "web"})
 			},
 			want: []string{"made", "made-too"},
 		},
 		"generated for a workload that is not there": {
 			read: func(ctx context.Context) ([]v1alpha1.AlertRule, error) {
-				return GeneratedFor(ctx, reader, "s", "web", "shop")
+				return GeneratedFor(ctx, reader, "s", rule.Key{Kind: "StatefulSet", Namespace: "shop", Name: "web"})
 			},
 		},
 		"generated on a spoke": {

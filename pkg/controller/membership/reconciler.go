@@ -52,6 +52,8 @@ type Reconciler struct {
 	Failures Failures
 	// Evaluation reports the state of the spokes' evaluators; it may be nil.
 	Evaluation Evaluation
+	// Coverage reports which workloads have an alert; it may be nil.
+	Coverage Coverage
 	// Renewals reports how the tokens of the spokes are renewed; it is nil if they are not.
 	Renewals Renewals
 	// Contests slows down writes that another client reverts, and reports those that concern a spoke.
@@ -86,7 +88,7 @@ type Rules interface {
 	// Served reports whether the hub serves the operator's kinds and none of them is being deleted. While one is
 	// being deleted, nothing is removed from spokes.
 	Served(ctx context.Context) (bool, error)
-	// Generated returns the AlertRules that templates generated for Deployments of a spoke.
+	// Generated returns the AlertRules that templates generated for workloads of a spoke.
 	Generated(ctx context.Context, spoke string) ([]v1alpha1.AlertRule, error)
 	// Placed returns the AlertRules, as namespace/name, that are placed on a spoke.
 	Placed(ctx context.Context, spoke string) ([]string, error)
@@ -96,7 +98,7 @@ type Rules interface {
 	// Forgotten reports whether the identity of a spoke may be lost: the CustomResourceDefinition of
 	// SpokeClusters was deleted and created again after its Secret was created.
 	Forgotten(ctx context.Context, registered time.Time) (bool, error)
-	// Lacking returns the number of Deployments of a spoke that lack AlertRules because of maxRules, and a
+	// Lacking returns the number of workloads of a spoke that lack AlertRules because of maxRules, and a
 	// namespace that has its share if others have not.
 	Lacking(spoke string) (n int, namespace string)
 }
@@ -161,6 +163,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	status := statusOf(sc, n, metav1.NewTime(now))
 	tellFailing(&status, failing(r.Failures, sc, n.seen))
 	r.tellEvaluation(&status, sc, n)
+	tellCoverage(&status, r.Coverage, req.Name)
 	later, err := r.show(ctx, sc, secret, status)
 	return reconcile.Result{RequeueAfter: interval.Soonest(wait, again, later, n.validity(sc, now).wait())}, err
 }

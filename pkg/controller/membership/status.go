@@ -26,7 +26,7 @@ type news struct {
 	// doomed are the AlertRules whose PrometheusRules are to be removed and can't be at present.
 	doomed      []string
 	doomedKnown bool
-	// lacking is the number of Deployments that lack AlertRules because of maxRules. crowded is a namespace that
+	// lacking is the number of workloads that lack AlertRules because of maxRules. crowded is a namespace that
 	// has its share, if others have not.
 	lacking int
 	crowded string
@@ -77,6 +77,13 @@ func statusOf(sc *v1alpha1.SpokeCluster, n news, now metav1.Time) v1alpha1.Spoke
 	set(v1alpha1.ConditionConnected, connected)
 	if serves = whileConnected(serves, connected, out.Conditions); serves.Status != "" {
 		set(v1alpha1.ConditionPrometheusRuleServed, serves)
+	}
+	switch {
+	case n.seen == nil || n.seen.Connected.Status != metav1.ConditionTrue: // unknown
+	case n.seen.Workloads.Status != "":
+		set(v1alpha1.ConditionWorkloadsReadable, n.seen.Workloads)
+	default:
+		meta.RemoveStatusCondition(&out.Conditions, v1alpha1.ConditionWorkloadsReadable)
 	}
 	credential.into(&out, sc.Generation, connected)
 	set(v1alpha1.ConditionReady, readiness(sc, out.Conditions, n))
@@ -160,7 +167,7 @@ func readiness(sc *v1alpha1.SpokeCluster, conditions []metav1.Condition, n news)
 	case n.lacking > 0:
 		return spoke.Finding{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonMaxRulesReached,
-			Message: deploymentsLack(n.lacking) + " AlertRules: " + maxRulesReached(sc.Name, ptr.Deref(sc.Spec.MaxRules, 0), n.lacking, n.crowded),
+			Message: workloadsLack(n.lacking) + " AlertRules: " + maxRulesReached(sc.Name, ptr.Deref(sc.Spec.MaxRules, 0), n.lacking, n.crowded),
 		}
 	}
 	return spoke.Finding{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "the hub manages the rules in the spoke"}
@@ -172,7 +179,7 @@ const highestMaxRules = 100_000
 // supportedRules is the number of rules of Rulefleet with which one Prometheus is supported.
 const supportedRules = 2000
 
-// maxRulesReached describes a limit that keeps Deployments from getting AlertRules, and what to do. crowded is the
+// maxRulesReached describes a limit that keeps workloads from getting AlertRules, and what to do. crowded is the
 // namespace that has used up its share, if others have not.
 func maxRulesReached(spoke string, limit int32, lacking int, crowded string) string {
 	const stay = "Existing AlertRules stay. To generate fewer, narrow the templates"
@@ -188,15 +195,15 @@ func maxRulesReached(spoke string, limit int32, lacking int, crowded string) str
 	return fmt.Sprintf("spec.maxRules (%d) is reached. %s. To allow more: kubectl patch spoke %s --type=merge -p '{\"spec\":{\"maxRules\":%d}}'", limit, stay, spoke, more(limit, lacking))
 }
 
-// more suggests a higher limit: room for at least as many AlertRules as Deployments lack, as far as one
+// more suggests a higher limit: room for at least as many AlertRules as workloads lack, as far as one
 // Prometheus is supported with them.
 func more(limit int32, lacking int) int32 {
 	return min(max(2*limit, limit+2*int32(min(lacking, 1<<20))), supportedRules)
 }
 
-func deploymentsLack(n int) string {
+func workloadsLack(n int) string {
 	if n == 1 {
-		return "1 Deployment lacks"
+		return "1 workload lacks"
 	}
-	return fmt.Sprintf("%d Deployments lack", n)
+	return fmt.Sprintf("%d workloads lack", n)
 }

@@ -490,7 +490,7 @@ func TestStatusOf(t *testing.T) {
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
 				message := meta.FindStatusCondition(s.Conditions, ready).Message
-				if !strings.HasPrefix(message, "3 Deployments lack AlertRules: spec.maxRules (5) is reached. ") || !strings.HasSuffix(message, `{"spec":{"maxRules":11}}'`) {
+				if !strings.HasPrefix(message, "3 workloads lack AlertRules: spec.maxRules (5) is reached. ") || !strings.HasSuffix(message, `{"spec":{"maxRules":11}}'`) {
 					t.Errorf("the message is %q", message)
 				}
 			},
@@ -502,7 +502,7 @@ func TestStatusOf(t *testing.T) {
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
 				message := meta.FindStatusCondition(s.Conditions, ready).Message
-				if message != "3 Deployments lack AlertRules: namespace shop has used up its share of spec.maxRules (5); the rest is kept for other namespaces."+
+				if message != "3 workloads lack AlertRules: namespace shop has used up its share of spec.maxRules (5); the rest is kept for other namespaces."+
 					" Existing AlertRules stay. To generate fewer, narrow the templates. To allow more for one namespace, raise the chart value spokeLimits.namespaceShare" {
 					t.Errorf("the message is %q", message)
 				}
@@ -525,7 +525,7 @@ func TestStatusOf(t *testing.T) {
 			moved: []string{ready}, contact: longAgo,
 			check: func(t *testing.T, s v1alpha1.SpokeClusterStatus) {
 				t.Helper()
-				const want = "1 Deployment lacks AlertRules: spec.maxRules (100000, the maximum) is reached. Existing AlertRules stay. To generate fewer, narrow the templates"
+				const want = "1 workload lacks AlertRules: spec.maxRules (100000, the maximum) is reached. Existing AlertRules stay. To generate fewer, narrow the templates"
 				if message := meta.FindStatusCondition(s.Conditions, ready).Message; message != want {
 					t.Errorf("the message is %q", message)
 				}

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,24 +15,43 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
+	spokequeue "github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
-// TemplateReconciler writes AlertRuleTemplate.status, which says whether the template is valid.
+// Summaries reports the workloads that templates select.
+type Summaries interface {
+	// Summary returns those of a template, or nil after a start, until they are known.
+	Summary(template string) *v1alpha1.TemplateSummary
+	// Changes reports the templates whose summary has changed.
+	Changes() *spokequeue.Feed[string]
+}
+
+// TemplateReconciler writes AlertRuleTemplate.status, which says whether the template is valid, and counts its workloads.
 type TemplateReconciler struct {
 	// Client reads the hub's cache and writes to the hub.
 	Client client.Client
 	// Validator validates templates.
 	Validator *validation.Validator
+	// Summaries reports the workloads that templates select; it may be nil.
+	Summaries Summaries
 }
 
 // SetupWithManager adds the TemplateReconciler to the hub's manager.
 func (r *TemplateReconciler) SetupWithManager(mgr manager.Manager) error {
+	var changes *spokequeue.Feed[string]
+	if r.Summaries != nil {
+		changes = r.Summaries.Changes()
+	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("template-status").
 		For(&v1alpha1.AlertRuleTemplate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(spokequeue.Source(changes, func(q workqueue.TypedRateLimitingInterface[reconcile.Request], name string) {
+			q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+		})).
 		WithOptions(options[reconcile.Request]()).
 		Complete(r)
 	if err != nil {
@@ -52,6 +72,11 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	next := t.DeepCopy()
 	next.Status.ObservedGeneration = t.Generation
 	next.Status.Conditions = rollup.Conditions(t.Status.Conditions, r.conditions(t), t.Generation, metav1.Now())
+	if r.Summaries != nil {
+		if summary := r.Summaries.Summary(t.Name); summary != nil { // otherwise the last one stays
+			next.Status.Summary = summary
+		}
+	}
 	if equality.Semantic.DeepEqual(next.Status, t.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -70,7 +95,7 @@ func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.
 	switch {
 	case templating.Frozen(t):
 		use = "the template is suspended and leaves its AlertRules unchanged"
-	case t.Spec.State == v1alpha1.Disabled:
+	case !rule.MaybeGenerates(t):
 		use = "the template is disabled and generates no AlertRules"
 	}
 	if invalid == nil {

@@ -102,7 +102,7 @@ func (r *resetting) run(ctx context.Context, c client.Client, key client.ObjectK
 		return fmt.Errorf("annotating AlertRule %s: %w", key, err)
 	}
 	if r.timeout == 0 {
-		r.Say("Requested. The manager returns the fields of AlertRule %s when it is connected to the spoke of the Deployment.", key)
+		r.Say("Requested. The manager returns the fields of AlertRule %s when it is connected to the spoke of the workload.", key)
 		return nil
 	}
 	return r.await(ctx, c, key)
@@ -118,7 +118,7 @@ func (r *resetting) await(ctx context.Context, c client.Client, key client.Objec
 		return ar.Annotations[v1alpha1.ResetFieldsAnnotation] == "", nil
 	})
 	if wait.Interrupted(err) {
-		return exit.New(exit.NotReady, "The manager returns them when it is connected to the spoke of the Deployment. To see whether it is: kubectl rulefleet spokes",
+		return exit.New(exit.NotReady, "The manager returns them when it is connected to the spoke of the workload. To see whether it is: kubectl rulefleet spokes",
 			"the fields of AlertRule %s were not returned within %v", key, r.timeout)
 	}
 	if err != nil {

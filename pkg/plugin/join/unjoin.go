@@ -204,7 +204,7 @@ func (u *unjoining) describe() {
 	default:
 		u.Say("All rules of this hub in spoke %s%s will be removed at once.", u.name, rules)
 	}
-	u.Say("On the hub: SpokeCluster %s, the AlertRules that were generated for its Deployments, and Secret %s/%s will be deleted.", u.name, u.namespace, u.name)
+	u.Say("On the hub: SpokeCluster %s, the AlertRules that were generated for its workloads, and Secret %s/%s will be deleted.", u.name, u.namespace, u.name)
 	if u.spoke != nil {
 		u.Say("In the spoke (context %s): ServiceAccount %s/%s, its roles, its policy, their bindings and the Secret of its tokens will be deleted.", u.context, cluster.DefaultNamespace, account)
 	}

@@ -29,6 +29,11 @@ type Workload struct {
 	fault *rule.Invalid
 }
 
+// Key returns the key of the workload in its spoke.
+func (w Workload) Key() rule.Key {
+	return rule.Key{Kind: string(w.Kind), Namespace: w.Namespace, Name: w.Name}
+}
+
 // Unadjusted returns the workload without the annotations that adjust its AlertRules, because the
 // AlertRule with these annotations is not valid.
 func (w Workload) Unadjusted(bad *rule.Invalid) Workload {
@@ -37,11 +42,11 @@ func (w Workload) Unadjusted(bad *rule.Invalid) Workload {
 }
 
 // Know records the names of all templates and of their parameters.
-func (w *Workload) Know(templates []v1alpha1.AlertRuleTemplate) {
-	for i := range templates {
-		w.Templates = append(w.Templates, templates[i].Name)
-		for _, p := range templates[i].Spec.Parameters {
-			w.Parameters = append(w.Parameters, p.Name)
+func (w *Workload) Know(templates ...*v1alpha1.AlertRuleTemplate) {
+	for _, t := range templates {
+		w.Templates = append(w.Templates, t.Name)
+		for i := range t.Spec.Parameters {
+			w.Parameters = append(w.Parameters, t.Spec.Parameters[i].Name)
 		}
 	}
 }
@@ -64,6 +69,13 @@ var systemNamespaces = []v1alpha1.NamespaceName{
 // Matches reports whether a template generates an AlertRule for a workload: it selects the workload,
 // and the workload's annotations don't disable it. It returns an error for an invalid selector.
 func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
+	ok, err := SelectsWorkload(t, w)
+	return ok && !TurnedOff(t, w), err
+}
+
+// SelectsWorkload reports whether a template selects a workload, whose annotations may disable it. It returns an
+// error for an invalid selector.
+func SelectsWorkload(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if ok, err := reaches(t, w); !ok || err != nil {
 		return false, err
 	}
@@ -72,10 +84,7 @@ func Matches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 			return false, err
 		}
 	}
-	if ok, err := selected(t.Spec.Workloads, w); !ok || err != nil {
-		return false, err
-	}
-	return !TurnedOff(t, w), nil
+	return selected(t.Spec.Workloads, w)
 }
 
 // TurnedOff reports whether the annotations of a workload disable the alert of a template.

@@ -93,7 +93,8 @@ func (f *Fleet) HubKubeconfig(ctx context.Context) ([]byte, error) {
 func spokeAccess() []client.Object {
 	read := []string{"get", "list", "watch"}
 	access := clusterAccess(SpokeUser, SpokeUser,
-		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"batch"}, Resources: []string{"cronjobs"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{"monitoring.coreos.com"}, Resources: []string{"prometheuses", "thanosrulers"}, Verbs: []string{"get", "list"}},
 		rbacv1.PolicyRule{

@@ -1,0 +1,427 @@
+// Package coverage counts the workloads of the spokes with and without an alert, for the statuses of SpokeClusters, and
+// those that each template selects, for the statuses of templates.
+//
+// It reads caches, from time to time. It does not write.
+package coverage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/coverage"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
+	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
+)
+
+const (
+	// period is the time in which every spoke is counted once.
+	period = 10 * time.Second
+	// publishInterval is the least time between two changes of the numbers of a spoke or of a template, because each is a
+	// write on the hub. Together with period, it is below the minute within which a change must show.
+	publishInterval = 45 * time.Second
+	// askInterval is the time between two requests for the number of workloads of a kind without an informer.
+	askInterval = time.Minute
+	// settleTime is how long the summaries of the templates wait after a start for spokes that are not connected.
+	settleTime = 10 * time.Minute
+)
+
+// Spokes are the engaged spokes.
+type Spokes interface {
+	// Spokes returns the engaged spokes.
+	Spokes() []*spoke.Spoke
+	// Away reports whether an engaged spoke does not answer.
+	Away(name string) bool
+	// ChangedSoon requests an update of a spoke's status.
+	ChangedSoon(name string)
+}
+
+// Options are the options of a Counter.
+type Options struct {
+	// Hub reads the hub's cache.
+	Hub client.Reader
+	// Spokes are the engaged spokes.
+	Spokes Spokes
+	// Trusted are the namespaces of the hub in which an AlertRule may name any workload.
+	Trusted []string
+	// Intervals scales the intervals.
+	Intervals interval.Scale
+	// Clock is the clock.
+	Clock clock.Clock
+	// Log is the logger.
+	Log logr.Logger
+}
+
+// Counter counts workloads. Use NewCounter to create one.
+type Counter struct {
+	Options
+
+	outcomes outcomes
+	// ask returns the number of workloads of a kind in a spoke.
+	ask func(ctx context.Context, s *spoke.Spoke, kind v1alpha1.WorkloadKind) (int32, error)
+	// changes are the templates whose summary has changed.
+	changes queue.Feed[string]
+
+	mu     sync.Mutex
+	began  time.Time
+	spokes map[string]*counted
+	// sums are the sums over all spokes, by template.
+	sums      map[string]v1alpha1.TemplateSummary
+	summaries map[string]published[v1alpha1.TemplateSummary]
+}
+
+// published is a value that may be shown, and since when. It is replaced at most once per publishInterval.
+type published[T any] struct {
+	value T
+	at    time.Time
+}
+
+// counted is what is known of a spoke.
+type counted struct {
+	// complete is the engagement in which all workloads were processed, and processed is when that was last the case.
+	complete, processed time.Time
+	shown               *published[coverage.Result]
+	// sums are the workloads by template.
+	sums map[string]v1alpha1.TemplateSummary
+
+	// asking is true while the spoke is asked for numbers, and asked is when it was last asked.
+	asking bool
+	asked  time.Time
+	// totals are the numbers of workloads of the kinds without an informer. A kind that may not be listed is unreadable.
+	totals map[v1alpha1.WorkloadKind]int32
+}
+
+// unreadable is the number of workloads of a kind that may not be listed.
+const unreadable = -1
+
+// NewCounter returns a Counter.
+func NewCounter(o Options) *Counter {
+	return &Counter{
+		Options: o, spokes: map[string]*counted{}, sums: map[string]v1alpha1.TemplateSummary{}, summaries: map[string]published[v1alpha1.TemplateSummary]{},
+		ask: func(ctx context.Context, s *spoke.Spoke, kind v1alpha1.WorkloadKind) (int32, error) {
+			return s.Count(ctx, kind)
+		},
+	}
+}
+
+// Record records the outcomes of a workload of an engaged spoke. They are nil if there is no such workload.
+func (c *Counter) Record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) {
+	c.outcomes.record(s, workload, of)
+}
+
+// Forget drops a spoke that is no longer registered, or that is another cluster.
+func (c *Counter) Forget(name string) {
+	c.outcomes.forget(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is := c.spokes[name]; is != nil {
+		c.addLocked(is.sums, -1)
+		delete(c.spokes, name)
+	}
+}
+
+// Coverage returns the coverage of a spoke, or nil if it is not known since the start of the manager.
+func (c *Counter) Coverage(name string) *coverage.Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is := c.spokes[name]; is != nil && is.shown != nil {
+		return &is.shown.value
+	}
+	return nil
+}
+
+// Summary returns the workloads of a template, or nil if they are not known since the start of the manager.
+func (c *Counter) Summary(template string) *v1alpha1.TemplateSummary {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is, known := c.summaries[template]; known {
+		return &is.value
+	}
+	return nil
+}
+
+// Changes reports the templates whose summary has changed.
+func (c *Counter) Changes() *queue.Feed[string] { return &c.changes }
+
+// Start counts until ctx ends.
+func (c *Counter) Start(ctx context.Context) error {
+	c.mu.Lock()
+	c.began = c.Clock.Now()
+	c.mu.Unlock()
+	for {
+		spokes := c.Spokes.Spokes()
+		for _, s := range spokes {
+			if err := c.count(ctx, s); err != nil {
+				c.Log.Error(err, "the workloads of a spoke were not counted", "cluster", s.Name)
+			}
+			if !c.pause(ctx, c.Intervals.Of(period)/time.Duration(len(spokes))) {
+				return nil
+			}
+		}
+		if err := c.publish(ctx); err != nil {
+			c.Log.Error(err, "the summaries of the templates were not updated")
+		}
+		if len(spokes) == 0 && !c.pause(ctx, c.Intervals.Of(period)) {
+			return nil
+		}
+	}
+}
+
+func (c *Counter) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c.Clock.After(d):
+		return true
+	}
+}
+
+// count counts the workloads of a spoke that answers.
+func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
+	cluster, err := hub.Cluster(ctx, c.Hub, s.Name)
+	if err != nil || cluster == nil || c.Spokes.Away(s.Name) {
+		return err //nolint:wrapcheck // it says all
+	}
+	listed, all, err := listed(ctx, s)
+	if err != nil {
+		return err
+	}
+	of, complete := c.outcomes.read(s, all)
+	c.mu.Lock()
+	is := c.spokes[s.Name]
+	if is == nil {
+		is = &counted{}
+		c.spokes[s.Name] = is
+	}
+	now := c.Clock.Now()
+	if complete {
+		is.complete, is.processed = s.Since, now
+		c.replaceLocked(is, sumsOf(of))
+	}
+	// Where workloads are made all the time, some are always about to be processed.
+	complete = complete || is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(publishInterval)
+	kinds, known := is.kinds(listed)
+	if !cluster.Suspended {
+		c.askLocked(ctx, is, s)
+	}
+	c.mu.Unlock()
+	if !complete || !known {
+		return nil
+	}
+	rules, err := hub.NamingWorkloads(ctx, c.Hub, s.Name)
+	if err != nil {
+		return err //nolint:wrapcheck // it says all
+	}
+	c.show(s.Name, is, coverage.Of(&coverage.Input{Cluster: *cluster, Kinds: kinds, Rules: rules, Trusted: c.Trusted, Outcomes: decoded(of)}))
+	return nil
+}
+
+// decoded returns the outcomes of each workload.
+func decoded(of map[rule.Key]unique.Handle[string]) func(rule.Key) coverage.Outcomes {
+	known := map[unique.Handle[string]]coverage.Outcomes{}
+	return func(w rule.Key) coverage.Outcomes {
+		o, ok := of[w]
+		if ok && known[o] == nil {
+			known[o] = decode(o.Value())
+		}
+		return known[o]
+	}
+}
+
+// show publishes the coverage of a spoke, if it has changed and that is due.
+func (c *Counter) show(name string, is *counted, result coverage.Result) {
+	now := c.Clock.Now()
+	c.mu.Lock()
+	news := c.spokes[name] == is && (is.shown == nil || !same(is.shown.value, result) && now.Sub(is.shown.at) >= c.Intervals.Of(publishInterval))
+	if news {
+		is.shown = &published[coverage.Result]{value: result, at: now}
+	}
+	c.mu.Unlock()
+	if news {
+		c.Spokes.ChangedSoon(name)
+	}
+}
+
+func same(a, b coverage.Result) bool {
+	return slices.Equal(a.Workloads, b.Workloads) && slices.Equal(a.Uncovered, b.Uncovered)
+}
+
+// listed returns the workloads in the cache of a spoke, by kind and all together.
+func listed(ctx context.Context, s *spoke.Spoke) (byKind map[v1alpha1.WorkloadKind][]rule.Key, all []rule.Key, err error) {
+	byKind = map[v1alpha1.WorkloadKind][]rule.Key{}
+	for _, kind := range rule.WorkloadKinds() {
+		if !s.Reads(kind) {
+			continue
+		}
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
+		if err := s.Reader.List(ctx, list); err != nil {
+			return nil, nil, fmt.Errorf("listing the %ss in the cache: %w", kind, err)
+		}
+		keys := make([]rule.Key, 0, len(list.Items))
+		for i := range list.Items {
+			if o := &list.Items[i]; o.DeletionTimestamp.IsZero() {
+				keys = append(keys, rule.Key{Kind: string(kind), Namespace: o.Namespace, Name: o.Name})
+			}
+		}
+		byKind[kind], all = keys, append(all, keys...)
+	}
+	return byKind, all, nil
+}
+
+// kinds returns the workloads of all kinds that can be listed. It is not known while the spoke was not asked for each
+// kind without an informer.
+func (is *counted) kinds(listed map[v1alpha1.WorkloadKind][]rule.Key) (out []coverage.Kind, known bool) {
+	for _, kind := range rule.WorkloadKinds() {
+		workloads, has := listed[kind]
+		if has {
+			out = append(out, coverage.Kind{Kind: kind, Workloads: workloads, Known: true})
+			continue
+		}
+		total, asked := is.totals[kind]
+		if !asked {
+			return nil, false
+		}
+		if total != unreadable {
+			out = append(out, coverage.Kind{Kind: kind, Total: total})
+		}
+	}
+	return out, true
+}
+
+// askLocked asks a spoke for the numbers of workloads of the kinds without an informer, if that is due. It does not wait
+// for the answers.
+func (c *Counter) askLocked(ctx context.Context, is *counted, s *spoke.Spoke) {
+	now := c.Clock.Now()
+	if is.asking || (!is.asked.IsZero() && now.Sub(is.asked) < c.Intervals.Of(askInterval)) {
+		return
+	}
+	is.asking, is.asked = true, now
+	go func() {
+		totals := map[v1alpha1.WorkloadKind]int32{}
+		for _, kind := range rule.WorkloadKinds() {
+			if s.Reads(kind) {
+				continue
+			}
+			n, err := c.ask(ctx, s, kind)
+			switch {
+			case err == nil:
+				totals[kind] = n
+			case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+				totals[kind] = unreadable
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		is.asking = false
+		if is.totals == nil {
+			is.totals = map[v1alpha1.WorkloadKind]int32{}
+		}
+		maps.Copy(is.totals, totals) // of a kind without an answer, the last number stays
+	}()
+}
+
+// sumsOf counts workloads by template.
+func sumsOf(of map[rule.Key]unique.Handle[string]) map[string]v1alpha1.TemplateSummary {
+	combinations := map[unique.Handle[string]]int32{}
+	for _, o := range of {
+		combinations[o]++
+	}
+	out := map[string]v1alpha1.TemplateSummary{}
+	for o, n := range combinations {
+		for template, outcome := range decode(o.Value()) {
+			sum := out[template]
+			sum.Matched += n
+			switch outcome {
+			case coverage.Generated:
+				sum.Generated += n
+			case coverage.Disabled:
+				sum.Disabled += n
+			case coverage.Refused:
+				sum.Refused += n
+			case coverage.Failed:
+				sum.Failed += n
+			}
+			out[template] = sum
+		}
+	}
+	return out
+}
+
+// replaceLocked replaces the sums of a spoke.
+func (c *Counter) replaceLocked(is *counted, sums map[string]v1alpha1.TemplateSummary) {
+	c.addLocked(is.sums, -1)
+	c.addLocked(sums, 1)
+	is.sums = sums
+}
+
+// addLocked adds or, with sign -1, subtracts sums of a spoke.
+func (c *Counter) addLocked(sums map[string]v1alpha1.TemplateSummary, sign int32) {
+	for template, n := range sums {
+		sum := c.sums[template]
+		sum.Matched += sign * n.Matched
+		sum.Generated += sign * n.Generated
+		sum.Disabled += sign * n.Disabled
+		sum.Refused += sign * n.Refused
+		sum.Failed += sign * n.Failed
+		c.sums[template] = sum
+		if sum == (v1alpha1.TemplateSummary{}) {
+			delete(c.sums, template)
+		}
+	}
+}
+
+// publish publishes the summaries that have changed and are due, once all spokes are known or settleTime has passed.
+func (c *Counter) publish(ctx context.Context) error {
+	var spokes v1alpha1.SpokeClusterList
+	if err := c.Hub.List(ctx, &spokes); err != nil {
+		return fmt.Errorf("listing SpokeClusters: %w", err)
+	}
+	var templates v1alpha1.AlertRuleTemplateList
+	if err := c.Hub.List(ctx, &templates); err != nil {
+		return fmt.Errorf("listing AlertRuleTemplates: %w", err)
+	}
+	for _, name := range c.due(spokes.Items, templates.Items) {
+		c.changes.Send(name)
+	}
+	return nil
+}
+
+// due publishes summaries, and returns the templates whose summary has changed.
+func (c *Counter) due(spokes []v1alpha1.SpokeCluster, templates []v1alpha1.AlertRuleTemplate) (out []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Clock.Now()
+	if now.Sub(c.began) < c.Intervals.Of(settleTime) && slices.ContainsFunc(spokes, func(sc v1alpha1.SpokeCluster) bool {
+		is := c.spokes[sc.Name]
+		return is == nil || is.complete.IsZero()
+	}) {
+		return nil
+	}
+	exist := map[string]bool{}
+	for i := range templates {
+		name := templates[i].Name
+		exist[name] = true
+		was, shown := c.summaries[name]
+		if is := c.sums[name]; !shown || was.value != is && now.Sub(was.at) >= c.Intervals.Of(publishInterval) {
+			c.summaries[name] = published[v1alpha1.TemplateSummary]{value: is, at: now}
+			out = append(out, name)
+		}
+	}
+	maps.DeleteFunc(c.summaries, func(name string, _ published[v1alpha1.TemplateSummary]) bool { return !exist[name] })
+	return out
+}

@@ -1,0 +1,144 @@
+package spoke
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
+)
+
+// engagedReading sends the kinds that the spoke reads when it is engaged.
+type engagedReading struct {
+	p     *Provider
+	kinds chan []v1alpha1.WorkloadKind
+}
+
+// Engage implements multicluster.Aware.
+func (e *engagedReading) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
+	select {
+	case e.kinds <- e.p.Spoke(name.String()).Kinds:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// Workloads are read while their kind is wanted and may be read. No other kind is listed again, and a kind that may not be
+// read does not keep the spoke from being served.
+func TestKinds(t *testing.T) {
+	const statefulSets, cronJobs = "/apis/apps/v1/statefulsets", "/apis/batch/v1/cronjobs"
+	basic := []authorizationv1.ResourceRule{
+		allowed("apps", "deployments statefulsets", "get list watch"), allowed("", "namespaces", "get list watch"),
+		allowed("monitoring.coreos.com", "prometheusrules", "get list watch create update delete"),
+	}
+	s := &standIn{uid: "uid", version: "100", refuse: map[string]int{}, grants: basic}
+	var watches atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == statefulSets && r.URL.Query().Get("watch") != "" {
+			watches.Add(1)
+			defer watches.Add(-1)
+		}
+		s.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	p := NewProvider(Options{Intervals: 0.01})
+	engaged := &engagedReading{p: p, kinds: make(chan []v1alpha1.WorkloadKind)}
+	p.aware = engaged
+	var wanted atomic.Pointer[[]v1alpha1.WorkloadKind]
+	want := func(kinds ...v1alpha1.WorkloadKind) {
+		wanted.Store(&kinds)
+		p.KindsChanged()
+	}
+	want()
+	p.SetLifecycle(Lifecycle{Kinds: func(string) []v1alpha1.WorkloadKind { return *wanted.Load() }})
+	c, err := p.newConnection("s", &rest.Config{Host: server.URL, Dial: (&net.Dialer{}).DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	p.entries["s"] = &entry{current: &registration{conn: c, cancel: cancel}}
+	done := make(chan struct{})
+	go func() { c.run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	expect := func(what string, want ...v1alpha1.WorkloadKind) {
+		t.Helper()
+		select {
+		case got := <-engaged.kinds:
+			if !slices.Equal(got, want) {
+				t.Fatalf("%s: it reads %v", what, got)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: the spoke was not engaged", what)
+		}
+	}
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !is(); {
+			if time.Now().After(deadline) {
+				t.Fatalf("not within 30 s: %s; it shows %+v", what, p.Observation("s"))
+			}
+			time.Sleep(time.Millisecond) //nolint:forbidigo // until the next recheck
+		}
+	}
+
+	expect("without a template")
+	lists := s.lists(pathDeployments)
+	if n := s.lists(statefulSets) + s.lists(cronJobs); n != 0 {
+		t.Errorf("kinds that no template names were read %d times", n)
+	}
+	want(v1alpha1.StatefulSetKind)
+	expect("a template names StatefulSets", v1alpha1.StatefulSetKind)
+	until("StatefulSets are watched", func() bool { return watches.Load() == 1 })
+
+	want(v1alpha1.StatefulSetKind, v1alpha1.CronJobKind)
+	until("it says that CronJobs can't be read", func() bool {
+		f := p.Observation("s").Workloads
+		return f.Status == metav1.ConditionFalse && f.Reason == v1alpha1.ReasonForbidden && strings.Contains(f.Message, "CronJobs") && strings.Contains(f.Message, "get/list/watch cronjobs.batch")
+	})
+	if seen := p.Observation("s"); seen.Connected.Status != metav1.ConditionTrue || !p.Spoke("s").Reads(v1alpha1.StatefulSetKind) || p.Spoke("s").Reads(v1alpha1.CronJobKind) {
+		t.Errorf("it is not served as before: %+v", seen)
+	}
+	s.set(func(s *standIn) { s.grants = append(s.grants, allowed("batch", "cronjobs", "get list watch")) })
+	expect("CronJobs may be read", v1alpha1.StatefulSetKind, v1alpha1.CronJobKind)
+	until("nothing is missing", func() bool { return p.Observation("s").Workloads == Finding{} })
+
+	want(v1alpha1.CronJobKind)
+	expect("no template names StatefulSets any more", v1alpha1.CronJobKind)
+	until("StatefulSets are not watched", func() bool { return watches.Load() == 0 })
+	want(v1alpha1.StatefulSetKind, v1alpha1.CronJobKind)
+	expect("a template names them again", v1alpha1.StatefulSetKind, v1alpha1.CronJobKind)
+	until("StatefulSets are watched again", func() bool { return watches.Load() == 1 })
+	if again := s.lists(pathDeployments); again != lists {
+		t.Errorf("Deployments were listed %d times before, and %d times afterwards", lists, again)
+	}
+	if p.Spoke("s") == nil {
+		t.Error("the session ended")
+	}
+}
+
+// The permissions to read workloads are in the group and have the name of their kind.
+func TestReads(t *testing.T) {
+	want := map[v1alpha1.WorkloadKind]string{
+		v1alpha1.DeploymentKind: "deployments.apps", v1alpha1.StatefulSetKind: "statefulsets.apps", v1alpha1.DaemonSetKind: "daemonsets.apps", v1alpha1.CronJobKind: "cronjobs.batch",
+	}
+	for _, kind := range rule.WorkloadKinds() {
+		for _, n := range reads(kind) {
+			if n.resource.String() != want[kind] {
+				t.Errorf("for a %s it is %s", kind, n.resource)
+			}
+		}
+	}
+}
