@@ -211,7 +211,7 @@ func TestTemplateFollowsLabels(t *testing.T) {
 	t.Cleanup(func() { unlabel(t, shared(), spokeA, name) })
 	update(t, shared().Hub, tpl, func(r *v1alpha1.AlertRuleTemplate) {
 		of := onLabeled(name, "on")
-		r.Spec.Clusters = &of
+		r.Spec.Placement = &of
 	})
 	expectMade(t, name)
 	update(t, shared().Hub, sc, func(sc *v1alpha1.SpokeCluster) { sc.Labels[name] = "on" })

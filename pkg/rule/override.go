@@ -3,6 +3,7 @@ package rule
 import (
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -85,6 +86,13 @@ func TemplateOverrides(t *v1alpha1.AlertRuleTemplate) iter.Seq[v1alpha1.Override
 			}
 		}
 	}
+}
+
+// MaybeGenerates reports whether there can be a spoke in which a template is enabled.
+func MaybeGenerates(t *v1alpha1.AlertRuleTemplate) bool {
+	return t.Spec.State != v1alpha1.Disabled || slices.ContainsFunc(t.Spec.Overrides, func(o v1alpha1.TemplateOverride) bool {
+		return o.State == v1alpha1.Enabled
+	})
 }
 
 // Take merges an override that comes after those already merged.

@@ -242,7 +242,9 @@ func (r *Reconciler) desired(ctx context.Context, w *templating.Workload) (map[s
 		return nil, nil, fmt.Errorf("listing AlertRuleTemplates: %w", err)
 	}
 	desired, keep := map[string]*v1alpha1.AlertRule{}, map[string]bool{}
-	w.Know(templates.Items)
+	for i := range templates.Items {
+		w.Know(&templates.Items[i])
+	}
 	for i := range templates.Items {
 		t := &templates.Items[i]
 		if templating.Frozen(t) || r.Validator.ValidateTemplate(t) != nil {

@@ -190,7 +190,7 @@ func (r *Reconciler) onTemplate(multicluster.ClusterName, cluster.Cluster) spoke
 func otherKinds(versions []client.Object) bool {
 	named := func(o client.Object) []v1alpha1.WorkloadKind {
 		t, ok := o.(*v1alpha1.AlertRuleTemplate)
-		if !ok || t.Spec.State == v1alpha1.Disabled {
+		if !ok || !rule.MaybeGenerates(t) {
 			return nil
 		}
 		return rule.KindsOf(t)

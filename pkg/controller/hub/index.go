@@ -103,7 +103,7 @@ func WorkloadKinds(ctx context.Context, reader client.Reader, cluster string) ([
 	}
 	named := sets.New[v1alpha1.WorkloadKind]()
 	for i := range templates.Items {
-		if t := &templates.Items[i]; t.Spec.State != v1alpha1.Disabled {
+		if t := &templates.Items[i]; rule.MaybeGenerates(t) {
 			named.Insert(rule.KindsOf(t)...)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/rollup"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
@@ -94,7 +95,7 @@ func (r *TemplateReconciler) conditions(t *v1alpha1.AlertRuleTemplate) []metav1.
 	switch {
 	case templating.Frozen(t):
 		use = "the template is suspended and leaves its AlertRules unchanged"
-	case t.Spec.State == v1alpha1.Disabled:
+	case !rule.MaybeGenerates(t):
 		use = "the template is disabled and generates no AlertRules"
 	}
 	if invalid == nil {

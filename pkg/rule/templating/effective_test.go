@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
 )
@@ -168,6 +169,9 @@ func TestStateByCluster(t *testing.T) {
 			if got, err := Matches(c.template, w); got != c.matches || err != nil {
 				t.Errorf("it matches: %v, %v", got, err)
 			}
+			if c.matches && !rule.MaybeGenerates(c.template) {
+				t.Error("it matches, though it is disabled everywhere")
+			}
 			if got := ByLabels(c.template, "eu-1"); got != c.byLabel {
 				t.Errorf("by labels: %v", got)
 			}
@@ -175,9 +179,17 @@ func TestStateByCluster(t *testing.T) {
 	}
 }
 
+func TestMaybeGenerates(t *testing.T) {
+	enabled := func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Overrides[0].State = v1alpha1.Enabled }
+	disabled := func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = v1alpha1.Disabled }
+	if !rule.MaybeGenerates(tuned()) || !rule.MaybeGenerates(tuned(disabled, enabled)) || rule.MaybeGenerates(tuned(disabled)) {
+		t.Error("a template generates if it or an override is enabled")
+	}
+}
+
 func TestKnow(t *testing.T) {
 	w := newWorkload()
-	w.Know([]v1alpha1.AlertRuleTemplate{*tuned(), *ruletest.Template(func(t *v1alpha1.AlertRuleTemplate) { t.Name = "stuck" })})
+	w.Know(tuned(), ruletest.Template(func(t *v1alpha1.AlertRuleTemplate) { t.Name = "stuck" }))
 	if strings.Join(w.Templates, " ") != "down stuck" || strings.Join(w.Parameters, " ") != "threshold window" {
 		t.Errorf("got %v, %v", w.Templates, w.Parameters)
 	}

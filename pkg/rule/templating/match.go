@@ -42,11 +42,11 @@ func (w Workload) Unadjusted(bad *rule.Invalid) Workload {
 }
 
 // Know records the names of all templates and of their parameters.
-func (w *Workload) Know(templates []v1alpha1.AlertRuleTemplate) {
-	for i := range templates {
-		w.Templates = append(w.Templates, templates[i].Name)
-		for _, p := range templates[i].Spec.Parameters {
-			w.Parameters = append(w.Parameters, p.Name)
+func (w *Workload) Know(templates ...*v1alpha1.AlertRuleTemplate) {
+	for _, t := range templates {
+		w.Templates = append(w.Templates, t.Name)
+		for i := range t.Spec.Parameters {
+			w.Parameters = append(w.Parameters, t.Spec.Parameters[i].Name)
 		}
 	}
 }

@@ -33,9 +33,7 @@ func Wanted(source rule.Source, c rule.Cluster, o delivery.Options) (*monitoring
 // Generated returns the AlertRules that a Deployment must have, by name. Templates that are not valid for it are left
 // out.
 func Generated(w templating.Workload, templates []*v1alpha1.AlertRuleTemplate, namespace string) map[string]*v1alpha1.AlertRule {
-	for _, t := range templates {
-		w.Templates = append(w.Templates, t.Name)
-	}
+	w.Know(templates...)
 	out := map[string]*v1alpha1.AlertRule{}
 	for _, t := range templates {
 		if matches, err := templating.Matches(t, w); err != nil || !matches {

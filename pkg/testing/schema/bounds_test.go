@@ -18,6 +18,9 @@ import (
 // and the validator parses every selector.
 var inSelector = regexp.MustCompile(`\.(selector|workloads|ruleSelector|ruleNamespaceSelector)\.match`)
 
+// keyed is a key of a map, as rules in CEL name it.
+var keyed = regexp.MustCompile(`\[([a-z]+)\]`)
+
 // TestBounds breaks every bound of every field, one at a time: the API server has to
 // refuse it, and to name the field.
 func TestBounds(t *testing.T) {
@@ -87,7 +90,7 @@ func (v violation) is(cause metav1.StatusCause) bool {
 // concerns reports whether a cause is a consequence of the violation: it is at the same
 // field or within what was put, or says that the rules in CEL were left out.
 func (v violation) concerns(cause metav1.StatusCause) bool {
-	return strings.HasPrefix(cause.Field, v.put.String()) || strings.Contains(cause.Message, "some validation rules were not checked")
+	return strings.HasPrefix(keyed.ReplaceAllString(cause.Field, ".$1"), v.put.String()) || strings.Contains(cause.Message, "some validation rules were not checked")
 }
 
 func count(all []violation) string {

@@ -50,6 +50,7 @@ func TestExamples(t *testing.T) {
 				applied[id] = true
 				apply(t, o)
 				check(t, o)
+				checkWarnings(t, o)
 			}
 		})
 	}
@@ -190,29 +191,43 @@ func checkRule(t *testing.T, ar *v1alpha1.AlertRule) {
 	}
 }
 
-// checkTemplate checks what a template makes for a Deployment.
+// checkTemplate checks what a template makes for a workload of each of its kinds.
 func checkTemplate(t *testing.T, template *v1alpha1.AlertRuleTemplate) {
 	t.Helper()
-	w := templating.Workload{
-		Kind:    v1alpha1.DeploymentKind,
-		Cluster: cluster, Namespace: "payments", NamespaceLabels: map[string]string{"tier": "production"},
-		Name: "web.v2", Labels: map[string]string{"team": "shop"},
+	for _, kind := range rule.KindsOf(template) {
+		w := templating.Workload{
+			Kind: kind, Cluster: cluster, Namespace: "payments", NamespaceLabels: map[string]string{"tier": "production"},
+			Name: "web.v2", Labels: map[string]string{"team": "shop", "slo": "latency"},
+		}
+		if ok, err := templating.Matches(template, w); !ok || err != nil {
+			t.Errorf("AlertRuleTemplate %s does not match %+v: %v", template.Name, w, err)
+		}
+		ar, err := templating.Rule(template, w, fleet.GeneratedNamespace)
+		if err != nil {
+			t.Fatalf("AlertRuleTemplate %s makes no AlertRule: %v", template.Name, err)
+		}
+		checkRule(t, ar)
 	}
-	if ok, err := templating.Matches(template, w); !ok || err != nil {
-		t.Errorf("AlertRuleTemplate %s does not match %+v: %v", template.Name, w, err)
+}
+
+// checkWarnings checks that a template has no warnings.
+func checkWarnings(t *testing.T, o *unstructured.Unstructured) {
+	t.Helper()
+	if o.GetKind() != "AlertRuleTemplate" {
+		return
 	}
-	ar, err := templating.Rule(template, w, fleet.GeneratedNamespace)
-	if err != nil {
-		t.Fatalf("AlertRuleTemplate %s makes no AlertRule: %v", template.Name, err)
+	template := &v1alpha1.AlertRuleTemplate{}
+	convert(t, o, template)
+	if warnings := validation.TemplateWarnings(template, hubOptions); len(warnings) > 0 {
+		t.Errorf("AlertRuleTemplate %s has warnings: %q", template.Name, warnings)
 	}
-	checkRule(t, ar)
 }
 
 // checkAdjustments checks that a Deployment's annotations are ones that adjust alerts.
 func checkAdjustments(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	adjustments := []v1alpha1.Adjustment{
-		v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels,
+		v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels, v1alpha1.AdjustParams,
 	}
 	found := 0
 	for key := range o.GetAnnotations() {

@@ -35,7 +35,7 @@ const (
 	longLabel   = "the name of a label is longer than 1024 characters; shorten it"
 	longNote    = "the name of an annotation is longer than 1024 characters; shorten it"
 	fixedRef    = "workloadRef is immutable; delete the AlertRule and create another one"
-	fixedPlace  = "placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload; delete the AlertRule and create another one or, if a template generated it, change spec.clusters of the template"
+	fixedPlace  = "placement is immutable when workloadRef is set, because the rule belongs to the cluster of its workload; delete the AlertRule and create another one or, if a template generated it, change spec.placement of the template"
 	duration    = "not a Prometheus duration; use a form such as 30s, 5m or 1h30m"
 	severity    = "invalid severity; use letters and digits, with -, _ or . between them"
 	labelKey    = "invalid label name; use at most 63 letters, digits, -, _ and ., with an optional DNS prefix and /"
@@ -44,6 +44,12 @@ const (
 	address     = "not the address of a Prometheus; use a form such as https://prometheus.eu-1.example.com, without credentials, query and fragment"
 	nothing     = "an override must change something; set state, expr, for, keepFiringFor, interval, severity, labels or annotations"
 	noChange    = "a patch must change something; set disabled, expr, for, keepFiringFor, severity, labels or annotations"
+	changeless  = "an override must change something; set state, expr, for, keepFiringFor, interval, severity, labels, annotations or parameters"
+	renamed     = "clusters was renamed; move its content to spec.placement"
+	moved       = "matchLabels and matchExpressions were moved; move them to spec.workloads.selector"
+	noWorkload  = "no workload is excluded; list names, set a label selector, or remove exclude"
+	parameter   = "not a number, duration or quantity; use a form such as 0.99, 5m or 2Gi"
+	tooMany     = "a template has at most 62 labels, because two labels that identify the workload are added; remove some"
 	noExclusion = "no cluster is excluded; list names, set a label selector, or remove exclude"
 )
 
@@ -62,25 +68,24 @@ type breach struct {
 	message string // what is said, where that is more than the rule's message
 }
 
-var override, patch = path{"spec", "overrides", 0}, path{"spec", "patches", 0}
+var override, patch, workloads = path{"spec", "overrides", 0}, path{"spec", "patches", 0}, path{"spec", "workloads"}
 
 func breaches() []breach {
 	longName := strings.Repeat("n", 64)
 	out := []breach{
 		{ruleID: ruleID{"AlertRuleTemplate", "", "the name of a template has at most 63 characters, because it is used as a label value; shorten it"},
 			field: "<nil>", change: change{path{"metadata", "name"}, longName}},
-		{ruleID: ruleID{"AlertRuleTemplate", "spec", "a template has at most 62 labels, because the labels namespace and deployment are added; remove some"},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec", tooMany},
 			field: "spec.labels", change: change{path{"spec", "labels"}, manyLabels(63)}},
-		{ruleID: ruleID{"AlertRuleTemplate", "spec.clusters", noCluster}, field: "spec.clusters", change: change{path{"spec", "clusters"}, map[string]any{}}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec", renamed}, field: "spec.clusters", change: change{path{"spec", "clusters"}, map[string]any{"names": []any{"eu-1"}}}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec.workloads", moved}, field: "spec.workloads", change: change{workloads.to("matchLabels"), map[string]any{"app": "web"}}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec.workloads", moved}, field: "spec.workloads", change: change{workloads.to("matchExpressions"), []any{map[string]any{"key": "app", "operator": "Exists"}}}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec.workloads.exclude", noWorkload}, field: "spec.workloads.exclude", change: change{workloads.to("exclude"), map[string]any{}}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
+		{ruleID: ruleID{"AlertRuleTemplate", "spec.overrides[]", changeless}, field: "spec.overrides[0]", change: change{override, map[string]any{"names": []any{"eu-1"}}}},
 		{ruleID: ruleID{"SpokeCluster", "spec.tenants", noTenant}, field: "spec.tenants", change: change{path{"spec", "tenants"}, map[string]any{}}},
 		{ruleID: ruleID{"AlertRule", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
-		{ruleID: ruleID{"AlertRule", "spec.overrides[]", noCluster}, field: "spec.overrides[0]", change: change{override, map[string]any{"for": "1m"}}},
-		{ruleID: ruleID{"AlertRule", "spec.overrides[].exclude", noExclusion}, field: "spec.overrides[0].exclude", change: change{override.to("exclude"), map[string]any{}}},
-		{ruleID: ruleID{"AlertRule", "spec.placement.exclude", noExclusion}, field: "spec.placement.exclude", change: change{path{"spec", "placement", "exclude"}, map[string]any{}}},
-		{ruleID: ruleID{"AlertRuleTemplate", "spec.clusters.exclude", noExclusion}, field: "spec.clusters.exclude", change: change{path{"spec", "clusters", "exclude"}, map[string]any{}}},
-		{ruleID: ruleID{"AlertRule", "spec.overrides[].interval", zero}, field: "spec.overrides[0].interval", change: change{override.to("interval"), "0s"}},
 		{ruleID: ruleID{"AlertRule", "spec.overrides[]", nothing}, field: "spec.overrides[0]", change: change{override, map[string]any{"names": []any{"eu-1"}}}},
-		{ruleID: ruleID{"AlertRule", "spec.overrides[]", twice}, field: "spec.overrides[0].severity", change: change{override.to("labels").to("severity"), "page"}},
 	}
 	out = append(out,
 		breach{ruleID: ruleID{"RulePack", "spec.placement", noCluster}, field: "spec.placement", change: change{path{"spec", "placement"}, map[string]any{}}},
@@ -96,6 +101,11 @@ func breaches() []breach {
 	for _, kind := range []string{"AlertRule", "AlertRuleTemplate"} {
 		out = append(out,
 			breach{ruleID: ruleID{kind, "spec", twice}, field: "spec.severity", change: change{path{"spec", "labels", "severity"}, "page"}},
+			breach{ruleID: ruleID{kind, "spec.overrides[]", twice}, field: "spec.overrides[0].severity", change: change{override.to("labels").to("severity"), "page"}},
+			breach{ruleID: ruleID{kind, "spec.overrides[]", noCluster}, field: "spec.overrides[0]", change: change{override, map[string]any{"for": "1m"}}},
+			breach{ruleID: ruleID{kind, "spec.overrides[].interval", zero}, field: "spec.overrides[0].interval", change: change{override.to("interval"), "0s"}},
+			breach{ruleID: ruleID{kind, "spec.overrides[].exclude", noExclusion}, field: "spec.overrides[0].exclude", change: change{override.to("exclude"), map[string]any{}}},
+			breach{ruleID: ruleID{kind, "spec.placement.exclude", noExclusion}, field: "spec.placement.exclude", change: change{path{"spec", "placement", "exclude"}, map[string]any{}}},
 			breach{ruleID: ruleID{kind, "spec.alert", placeholder}, field: "spec.alert", change: change{path{"spec", "alert"}, "Down-$(cluster.name)"}},
 		)
 		for _, none := range []string{"0", "0s", "00m0s", "0h00m0ms"} {
@@ -106,6 +116,17 @@ func breaches() []breach {
 			out = append(out, badTexts(kind, "spec", path{"spec"}, field, duration, "5 min", "5", "m", "-5m", "1.5h", "5s1m", "5M")...)
 		}
 		out = append(out, badTexts(kind, "spec", path{"spec"}, "severity", severity, "very bad", "-a", "a.", "é")...)
+		for _, field := range []string{"for", "keepFiringFor", "interval"} {
+			out = append(out, badTexts(kind, "spec.overrides[]", override, field, duration, "5 min", "1m ")...)
+		}
+		out = append(out, badTexts(kind, "spec.overrides[]", override, "severity", severity, "_")...)
+	}
+	for _, field := range []string{"default", "minimum", "maximum"} {
+		out = append(out, badTexts("AlertRuleTemplate", "spec.parameters[]", path{"spec", "parameters", 0}, field, parameter, "NaN", "Inf", "5 m", "1 or vector(1)", "5%", "-", "1e-", "$(x)")...)
+	}
+	for _, value := range []string{"NaN", "1)", "1e+"} {
+		out = append(out, breach{ruleID: ruleID{"AlertRuleTemplate", "spec.overrides[].parameters{}", parameter},
+			field: "spec.overrides[0].parameters[threshold]", change: change{override.to("parameters").to("threshold"), value}})
 	}
 	ruleLabels := path{"spec", "ruleLabels"}
 	for key, says := range map[string]string{
@@ -124,10 +145,6 @@ func breaches() []breach {
 	}
 	out = append(out, badTexts("SpokeCluster", "spec.evaluatorRefs[]", path{"spec", "evaluatorRefs", 0}, "url", address,
 		"prometheus.example.com:9090", "ftp://prometheus.example.com", "https://", "https://me:secret@prometheus.example.com", "https://a/?b", "https://a/#b", "https://a b")...)
-	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "for", duration, "5 min", "1m ")...)
-	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "keepFiringFor", duration, "5 min")...)
-	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "interval", duration, "5 min")...)
-	out = append(out, badTexts("AlertRule", "spec.overrides[]", override, "severity", severity, "_")...)
 	out = append(out, badNames("AlertRule", "spec.overrides[]", override)...)
 	return append(out, transitions()...)
 }
@@ -234,7 +251,9 @@ func collect(kind, at string, s *apiextensionsv1.JSONSchemaProps, into map[ruleI
 		into[ruleID{kind, at, v.Message}] = true
 	}
 	for name, property := range s.Properties {
-		collect(kind, strings.TrimPrefix(at+"."+name, "."), &property, into)
+		if at := strings.TrimPrefix(at+"."+name, "."); !slices.Contains(former, at) {
+			collect(kind, at, &property, into)
+		}
 	}
 	if s.Items != nil {
 		collect(kind, at+"[]", s.Items.Schema, into)
@@ -281,7 +300,8 @@ func (b breach) check(t *testing.T, found []metav1.StatusCause) {
 
 // own are rules that Rulefleet's validator tells in other words, or in another order.
 var own = map[string]string{
-	"a template has at most 62 labels, because the labels namespace and deployment are added; remove some": "it tells how many there are",
+	tooMany:   "it tells how many there are",
+	parameter: "it tells the type of the parameter",
 	longLabel: "it may say first that a name is not valid",
 	longNote:  "it may say first that a name is not valid",
 }
