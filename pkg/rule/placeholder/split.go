@@ -15,6 +15,9 @@ const knownPlaceholders = "$(cluster.name), $(cluster.labels.KEY), and in an Ale
 
 // The placeholders. Those that end in a dot are followed by a key.
 const (
+	workloadKind          = "workload.kind"
+	workloadName          = "workload.name"
+	workloadNamespace     = "workload.namespace"
 	clusterName           = "cluster.name"
 	clusterLabels         = "cluster.labels."
 	deploymentName        = "deployment.name"
@@ -137,7 +140,7 @@ func literally(pieces []piece) string {
 
 func parsePlaceholder(inner string) (*placeholder, *rule.Fault) {
 	switch inner {
-	case clusterName, deploymentName, deploymentNamespace:
+	case clusterName, deploymentName, deploymentNamespace, workloadKind, workloadName, workloadNamespace:
 		return &placeholder{kind: inner}, nil
 	}
 	for _, kind := range []string{clusterLabels, deploymentLabels, deploymentAnnotations} {

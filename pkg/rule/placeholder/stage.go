@@ -27,8 +27,8 @@ type Stage struct {
 
 // Deployment is a Deployment in a spoke, with the values of its placeholders.
 type Deployment struct {
-	Cluster, Namespace, Name string
-	Labels, Annotations      map[string]string
+	Cluster, Kind, Namespace, Name string
+	Labels, Annotations            map[string]string
 }
 
 // ForDeployment replaces deployment.* with the Deployment's data, and keeps cluster.*.
@@ -36,9 +36,11 @@ func ForDeployment(d Deployment) Stage {
 	owner := fmt.Sprintf("Deployment %s/%s in cluster %s", d.Namespace, d.Name, d.Cluster)
 	resolve := func(p placeholder) (string, bool, error) {
 		switch p.kind {
-		case deploymentName:
+		case workloadKind:
+			return d.Kind, false, nil
+		case deploymentName, workloadName:
 			return d.Name, false, nil
-		case deploymentNamespace:
+		case deploymentNamespace, workloadNamespace:
 			return d.Namespace, false, nil
 		case deploymentLabels:
 			value, err := lookup(p, d.Labels, "label", owner)

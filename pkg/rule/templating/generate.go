@@ -21,7 +21,7 @@ import (
 // The AlertRule has no ownerReferences. When a template or Deployment is gone, the operator removes
 // its AlertRules with its own safeguards, and not the garbage collector.
 func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha1.AlertRule, error) {
-	alert, bad := placeholder.ForDeployment(placeholder.Deployment{Name: w.Name, Namespace: w.Namespace, Cluster: w.Cluster.Name, Labels: w.Labels, Annotations: w.Annotations}).Alert(t.Spec.AlertSpec)
+	alert, bad := placeholder.ForDeployment(placeholder.Deployment{Kind: string(w.Kind), Name: w.Name, Namespace: w.Namespace, Cluster: w.Cluster.Name, Labels: w.Labels, Annotations: w.Annotations}).Alert(t.Spec.AlertSpec)
 	if bad != nil {
 		return nil, bad
 	}
