@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
@@ -231,6 +232,23 @@ func TestValidateSelector(t *testing.T) {
 			if err := ValidateSelector(bad); err == nil || !strings.Contains(err.Error(), expect) {
 				t.Errorf("%s: got %v, want %s", bad, err, expect)
 			}
+		})
+	}
+}
+
+// TestGeneratedForDeployments keeps the AlertRules of Deployments as they are: a changed rule starts its for anew in
+// every spoke.
+func TestGeneratedForDeployments(t *testing.T) {
+	for _, template := range Templates(Options{}) {
+		if !slices.Equal(rule.KindsOf(template), []v1alpha1.WorkloadKind{v1alpha1.DeploymentKind}) {
+			continue
+		}
+		t.Run(template.Name, func(t *testing.T) {
+			r, err := templating.Rule(template, newWorkload(), "generated")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ruletest.Golden(t, "generated/"+template.Name, r)
 		})
 	}
 }
