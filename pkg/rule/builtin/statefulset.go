@@ -57,7 +57,7 @@ func statefulSetReplicasMismatch(m metrics) v1alpha1.AlertSpec {
 
 // statefulSetRolloutStuck fires when a rollout has begun, a replica is not ready, and no pod has been updated for
 // a while. The two revisions differ until a rollout is complete; with OnDelete, they differ forever. So if all pods
-// are updated, it also needs a pod that was replaced within a day. Two cases look the same in the metrics: while a
+// are updated, it also needs a pod that was replaced in the last 6 hours. Two cases look the same in the metrics: while a
 // partition or OnDelete holds a rollout that has begun, a replica of the former revision that fails is taken for one that
 // blocks it. A rollout that cannot begin, because a replica was not ready before, is left to
 // statefulSetReplicasMismatch.
@@ -69,7 +69,7 @@ func statefulSetRolloutStuck(m metrics) v1alpha1.AlertSpec {
 			"and " + m.workload(statefulSetUpdated) + " > 0\n" +
 			"and " + eitherOf(
 			m.workload(statefulSetUpdated)+"\n<\n"+m.workload(statefulSetPods),
-			m.highest(statefulSetCurrent, "[1d]")+" > 0",
+			m.highest(statefulSetCurrent, "[6h]")+" > 0",
 		) + "\n" +
 			"unless (\n" + indent(m.moved(statefulSetUpdated, "[10m]")) + "\n)",
 		For:      "5m",
