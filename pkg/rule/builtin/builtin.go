@@ -89,7 +89,7 @@ func builtIn(name string, kind v1alpha1.WorkloadKind, state v1alpha1.State, aler
 	if kind != v1alpha1.DeploymentKind {
 		t.Spec.Workloads = &v1alpha1.WorkloadSelection{Kinds: []v1alpha1.WorkloadKind{kind}}
 	}
-	t.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: templateDigest(t.Spec), v1alpha1.BuiltInStateAnnotation: string(state)}
+	t.Annotations = map[string]string{v1alpha1.BuiltInAnnotation: fieldsOf(t.Spec).record(), v1alpha1.BuiltInStateAnnotation: string(state)}
 	return t
 }
 
