@@ -337,7 +337,7 @@ func documentedRights(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "register.md"))
 	must(t, err)
-	groups := map[string]string{"deployments": ".apps", "prometheuses": ".monitoring.coreos.com", "thanosrulers": ".monitoring.coreos.com", "prometheusrules": ".monitoring.coreos.com"}
+	groups := map[string]string{"deployments": ".apps", "statefulsets": ".apps", "daemonsets": ".apps", "cronjobs": ".batch", "prometheuses": ".monitoring.coreos.com", "thanosrulers": ".monitoring.coreos.com", "prometheusrules": ".monitoring.coreos.com"}
 	row := regexp.MustCompile("(?m)^\\| (?:`(?:evaluate|renew)` \\(optional\\): )?((?:[a-z]+(?:, )?)+) ((?:`[a-z/]+`(?:, )?)+)(.*?) \\|")
 	var out []string
 	for _, match := range row.FindAllStringSubmatch(string(page), -1) {

@@ -271,7 +271,7 @@ func TestColumns(t *testing.T) {
 		{"get ar -n " + ns, "NAME ALERT SEVERITY READY FIRING REASON AGE", []string{"rule", "TestAlert", "warning", "1/1", "AllApplied", "*"}},
 		{"get spokes " + spokeA, "NAME READY REASON VERSION DEPLOYMENTS RULES AGE", []string{spokeA, "True", "reason", version.GitVersion, "*", "*", "*"}},
 		{"get spoke " + spokeA, "NAME READY REASON VERSION DEPLOYMENTS RULES AGE", []string{spokeA, "True", "reason", version.GitVersion, "*", "*", "*"}},
-		{"get art deployment-down", "NAME ALERT SEVERITY STATE ACCEPTED AGE", []string{"deployment-down", "DeploymentDown", "critical", "Enabled", "True", "*"}},
+		{"get art deployment-down", "NAME ALERT SEVERITY STATE MATCHED GENERATED ACCEPTED AGE", []string{"deployment-down", "DeploymentDown", "critical", "Enabled", "*", "*", "True", "*"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			// Rules of other tests may fail there meanwhile, which changes the reason.

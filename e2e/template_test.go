@@ -130,10 +130,10 @@ func TestTemplateSelects(t *testing.T) {
 		{"workloads by label, no system namespace", func(*v1alpha1.AlertRuleTemplateSpec) {}, everywhere(gold+"/web", gold+"/db", plain+"/web")},
 		{"clusters by label", func(s *v1alpha1.AlertRuleTemplateSpec) {
 			of := onLabeled("region", spokeLabels[spokeB]["region"])
-			s.Clusters = &of
+			s.Placement = &of
 		}, []string{path(spokeB, gold, "web"), path(spokeB, gold, "db"), path(spokeB, plain, "web")}},
 		{"namespaces by label, and a system namespace by name", func(s *v1alpha1.AlertRuleTemplateSpec) {
-			s.Clusters, s.Namespaces = nil, &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{metav1.NamespaceSystem}, Selector: goldNamespaces}
+			s.Placement, s.Namespaces = nil, &v1alpha1.NamespaceSelection{Names: []v1alpha1.NamespaceName{metav1.NamespaceSystem}, Selector: goldNamespaces}
 		}, everywhere(gold+"/web", gold+"/db", metav1.NamespaceSystem+"/"+name)},
 		{"disabled", func(s *v1alpha1.AlertRuleTemplateSpec) { s.State = v1alpha1.Disabled }, nil},
 		{"enabled", func(s *v1alpha1.AlertRuleTemplateSpec) { s.State, s.Namespaces = v1alpha1.Enabled, nil }, everywhere(gold+"/web", gold+"/db", plain+"/web")},

@@ -80,7 +80,7 @@ func editedSince(t *v1alpha1.AlertRuleTemplate, due fields) func(name, is string
 		return func(name, is string) bool { return is != due[name] && is != formerly.Replace(due[name]) }
 	}
 	given := map[string]string{}
-	for _, field := range strings.Split(record, ",") {
+	for field := range strings.SplitSeq(record, ",") {
 		name, digest, _ := strings.Cut(field, "=")
 		given[name] = digest
 	}
