@@ -39,7 +39,7 @@ func daemonSetNotReady(m metrics) v1alpha1.AlertSpec {
 		Expr: m.workload(daemonSetDesired) + "\n-\n" + m.workload(daemonSetAvailable) + " > 0\n" +
 			"unless (\n" + indent(all(
 			m.workload(daemonSetUpdated)+"\n<\n"+m.workload(daemonSetDesired),
-			m.moved(daemonSetUpdated, "[10m]"),
+			m.moved(daemonSetUpdated),
 		)) + "\n)",
 		For:      "15m",
 		Severity: warning,
@@ -60,7 +60,7 @@ func daemonSetRolloutStuck(m metrics) v1alpha1.AlertSpec {
 		Expr: m.workload(daemonSetDesired) + "\n-\n" + m.workload(daemonSetUpdated) + " > 0\n" +
 			"and " + m.workload(daemonSetUpdated) + " > 0\n" +
 			"and (\n" + indent(m.workload(daemonSetReady)+"\n<\n"+m.workload(daemonSetDesired)) + "\n)\n" +
-			"unless (\n" + indent(m.moved(daemonSetUpdated, "[10m]")) + "\n)",
+			"unless (\n" + indent(m.moved(daemonSetUpdated)) + "\n)",
 		For:      "5m",
 		Severity: warning,
 		Annotations: notes("The rollout of "+theWorkload+" is stuck.",

@@ -31,7 +31,7 @@ func replicasMismatch(m metrics) v1alpha1.AlertSpec {
 			// A complete rollout stays Progressing, with the reason NewReplicaSetAvailable.
 			m.workload("kube_deployment_status_condition", `condition="Progressing"`, `status="true"`,
 				`reason=~"NewReplicaSetCreated|FoundNewReplicaSet|ReplicaSetUpdated"`)+" > 0",
-			m.moved("kube_deployment_status_replicas_updated", "[10m]"),
+			m.moved("kube_deployment_status_replicas_updated"),
 		)) + "\n)",
 		For:      "15m",
 		Severity: warning,

@@ -62,9 +62,10 @@ func (m metrics) before(metric, ago string) string {
 	return enclose("max", m.series("", metric, " offset "+ago, m.named()))
 }
 
-// moved is true if a metric of the workload had different values within a window. Unlike changes(), it also
+// moved is true if a metric of the workload had different values within 10 minutes. Unlike changes(), it also
 // detects a change from one instance of kube-state-metrics to the next.
-func (m metrics) moved(metric, window string) string {
+func (m metrics) moved(metric string) string {
+	const window = "[10m]"
 	return m.highest(metric, window) + "\n>\n" + enclose("min", m.series("min_over_time(", metric, window+")", m.named()))
 }
 

@@ -155,7 +155,7 @@ func TestFollowFormer(t *testing.T) {
 // TestRecordIsSmall bounds the annotation, which every template carries.
 func TestRecordIsSmall(t *testing.T) {
 	for _, template := range Templates(Options{KubeStateMetrics: `job="x"`}) {
-		if got := template.Annotations[v1alpha1.BuiltInAnnotation]; len(got) > 1024 || len(got) == 0 {
+		if got := template.Annotations[v1alpha1.BuiltInAnnotation]; len(got) > 1024 || got == "" {
 			t.Errorf("%s: %d bytes: %s", template.Name, len(got), got)
 		}
 	}

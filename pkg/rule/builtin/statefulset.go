@@ -41,7 +41,7 @@ func statefulSetReplicasMismatch(m metrics) v1alpha1.AlertSpec {
 	return v1alpha1.AlertSpec{
 		Alert: "StatefulSetReplicasMismatch",
 		Expr: m.workload(statefulSetReplicas) + "\n-\n" + m.workload(statefulSetAvailable) + " > 0\n" +
-			"unless (\n" + indent(m.moved(statefulSetUpdated, "[10m]")+"\nand on () (\n"+indent(m.twoRevisions())+"\n)") + "\n)\n" +
+			"unless (\n" + indent(m.moved(statefulSetUpdated)+"\nand on () (\n"+indent(m.twoRevisions())+"\n)") + "\n)\n" +
 			"unless (\n" + indent(all(
 			m.workload(statefulSetPods)+"\n<\n"+m.workload(statefulSetReplicas),
 			m.workload(statefulSetPods)+"\n>\n"+m.before(statefulSetPods, "10m"),
@@ -71,7 +71,7 @@ func statefulSetRolloutStuck(m metrics) v1alpha1.AlertSpec {
 			m.workload(statefulSetUpdated)+"\n<\n"+m.workload(statefulSetPods),
 			m.highest(statefulSetCurrent, "[6h]")+" > 0",
 		) + "\n" +
-			"unless (\n" + indent(m.moved(statefulSetUpdated, "[10m]")) + "\n)",
+			"unless (\n" + indent(m.moved(statefulSetUpdated)) + "\n)",
 		For:      "5m",
 		Severity: warning,
 		Annotations: notes("The rollout of "+theWorkload+" is stuck.",
