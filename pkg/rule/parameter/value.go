@@ -27,8 +27,8 @@ const (
 // The forms of numbers and quantities. They limit exponents, because parsing a quantity takes time that grows with
 // its exponent.
 var (
-	numberForm   = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$`)
-	quantityForm = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][-+]?[0-9]{1,2})?$`)
+	numberForm   = regexp.MustCompile(`^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?$`)
+	quantityForm = regexp.MustCompile(`^[-+]?(\d+\.?\d*|\.\d+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][-+]?\d{1,2})?$`)
 )
 
 // Value is a valid value of a parameter.

@@ -84,8 +84,8 @@ func tokenAt(expr string, pos int) (token, *rule.Fault) {
 // token returns the value of a parameter for its place in an expression, in which the lexer found a token from start to
 // end that contains it. Whether it is refused does not depend on the value. The position of a fault is relative to start.
 func (st Stage) token(t token, start, end int, at promql.Position) (string, *rule.Fault) {
-	refuse := func(format string, args ...any) (string, *rule.Fault) {
-		return "", &rule.Fault{Pos: t.start - start, Message: t.placeholder.String() + " " + fmt.Sprintf(format, args...)}
+	refuse := func(why string) (string, *rule.Fault) {
+		return "", &rule.Fault{Pos: t.start - start, Message: t.placeholder.String() + " " + why}
 	}
 	if t.start != start || t.end != end {
 		return refuse("is joined to the text beside it; put an operator between them, or use a parameter for the whole value")

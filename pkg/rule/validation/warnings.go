@@ -69,6 +69,14 @@ func TemplateWarnings(t *v1alpha1.AlertRuleTemplate, o Options) []string {
 	return w.sorted()
 }
 
+// warnings collects the results of Warnings.
+type warnings struct {
+	stage     placeholder.Stage
+	evaluator *rule.Evaluator
+	walks     int // through expressions
+	out       []string
+}
+
 // everyLabels calls fn for the labels of an alert and of each override.
 func (w *warnings) everyLabels(a v1alpha1.AlertSpec, overrides []v1alpha1.Override, fn func(path string, labels map[string]v1alpha1.LabelText)) {
 	fn("spec", a.Labels)
@@ -105,14 +113,6 @@ func (w *warnings) placeholders(t *v1alpha1.AlertRuleTemplate, overrides []v1alp
 			w.add(fmt.Sprintf("spec.parameters[%d]", i), "is not used by any text of the template; use it as $(params.%s), or remove it", p.Name)
 		}
 	}
-}
-
-// warnings collects the results of Warnings.
-type warnings struct {
-	stage     placeholder.Stage
-	evaluator *rule.Evaluator
-	walks     int // through expressions
-	out       []string
 }
 
 func (w *warnings) add(field, format string, args ...any) {
