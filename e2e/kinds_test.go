@@ -93,7 +93,9 @@ func TestKinds(t *testing.T) {
 	must(t, m.Client.Delete(t.Context(), objects[v1alpha1.StatefulSetKind], client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	expect("the StatefulSet is gone", v1alpha1.DeploymentKind, v1alpha1.DaemonSetKind, v1alpha1.CronJobKind)
 
-	update(t, shared().Hub, tpl, func(tpl *v1alpha1.AlertRuleTemplate) { tpl.Spec.Workloads.Kinds = []v1alpha1.WorkloadKind{v1alpha1.DeploymentKind, v1alpha1.CronJobKind} })
+	update(t, shared().Hub, tpl, func(tpl *v1alpha1.AlertRuleTemplate) {
+		tpl.Spec.Workloads.Kinds = []v1alpha1.WorkloadKind{v1alpha1.DeploymentKind, v1alpha1.CronJobKind}
+	})
 	expect("the template no longer names DaemonSets", v1alpha1.DeploymentKind, v1alpha1.CronJobKind)
 	update(t, shared().Hub, tpl, func(tpl *v1alpha1.AlertRuleTemplate) { tpl.Spec.Workloads = nil })
 	expect("the template names no kind", v1alpha1.DeploymentKind)

@@ -57,6 +57,7 @@ type AlertRuleTemplateList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.severity) || !has(self.labels) || !('severity' in self.labels)",message="the severity is set twice; set either severity or labels.severity",fieldPath=".severity"
 // +kubebuilder:validation:XValidation:rule="!has(self.labels) || size(self.labels) <= 62",message="a template has at most 62 labels, because two labels that identify the workload are added; remove some",fieldPath=".labels"
 // +kubebuilder:validation:XValidation:rule="!has(self.clusters)",message="clusters was renamed; move its content to spec.placement",fieldPath=".clusters"
+// +kubebuilder:validation:XValidation:rule="!has(self.workloads) || (!has(self.workloads.matchLabels) && !has(self.workloads.matchExpressions))",message="matchLabels and matchExpressions were moved; move them to spec.workloads.selector",fieldPath=".workloads"
 type AlertRuleTemplateSpec struct {
 	AlertSpec `json:",inline"`
 
@@ -149,7 +150,6 @@ const (
 
 // WorkloadSelection selects workloads: those of the listed kinds that match the selector. The workloads in
 // exclude are left out.
-// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) && !has(self.matchExpressions)",message="matchLabels and matchExpressions were moved; move them to spec.workloads.selector"
 type WorkloadSelection struct {
 	// kinds lists the kinds of the workloads. The default is [Deployment]. For other kinds, the account of the
 	// spoke needs the permission to read them.
@@ -170,12 +170,14 @@ type WorkloadSelection struct {
 	// matchLabels is the former place of selector.matchLabels, and will be removed in the next release. A
 	// template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=1024
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
 	// matchExpressions is the former place of selector.matchExpressions, and will be removed in the next
 	// release. A template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
 	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`
 }
 

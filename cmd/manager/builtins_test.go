@@ -261,7 +261,7 @@ func (h *testHub) newVersion(t *testing.T) {
 	after := h.templates(t)
 	for name, follows := range map[string]bool{
 		"deployment-down": true, "replicas-mismatch": true, "generation-mismatch": true, "crash-looping": true,
-		"rollout-stuck": false, "hpa-maxed-out": false,
+		"rollout-stuck": true, "hpa-maxed-out": false,
 	} {
 		if got := strings.Contains(after[name].Spec.Expr, selector); got != follows {
 			t.Errorf("%s follows: %v", name, got)
@@ -273,7 +273,7 @@ func (h *testHub) newVersion(t *testing.T) {
 	if after["container-waiting"] != nil {
 		t.Error("one that was deleted is back")
 	}
-	if after["replicas-mismatch"].Spec.State != v1alpha1.Enabled || after["crash-looping"].Labels["mine"] != "yes" {
+	if after["replicas-mismatch"].Spec.State != v1alpha1.Enabled || after["crash-looping"].Labels["mine"] != "yes" || after["rollout-stuck"].Spec.For != "20m" {
 		t.Error("what people set is lost")
 	}
 	h.writesNothing(t, selector)

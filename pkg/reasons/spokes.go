@@ -181,7 +181,7 @@ var ofSpokes = []Reason{
 			" The other spoke remains in use.",
 		Remedy: "Decide which of the two names to give up, and delete the Secret with that name. The spoke that you keep takes over, or" +
 			" remains in use, without a gap. When it is Ready, replace the name that you give up in placements of AlertRules and RulePacks, and in" +
-			" `spec.clusters` of templates, because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster with that name.",
+			" `spec.placement` of templates, because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster with that name.",
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},

@@ -556,7 +556,7 @@ func (c *connection) tended(ctx context.Context, s *session) error {
 			continue
 		}
 		backoff, delay = c.backoff(), wait.Jitter(c.every(probeInterval), 0.1)
-		if now := time.Now(); (!s.served || now.After(recheck) || c.rekind.Swap(false)) && !c.breaker.Blocked() {
+		if now := time.Now(); c.recheckDue(s, now.After(recheck)) {
 			recheck = now.Add(c.every(recheckInterval))
 			better, err := c.recheck(ctx, s)
 			if better {
@@ -579,6 +579,11 @@ func (c *connection) tended(ctx context.Context, s *session) error {
 		c.connected()
 	}
 	return nil
+}
+
+// recheckDue reports whether to recheck the spoke now. late means that the last recheck was recheckInterval ago.
+func (c *connection) recheckDue(s *session, late bool) bool {
+	return !c.breaker.Blocked() && (late || !s.served || c.rekind.Swap(false))
 }
 
 // checkup probes the spoke. After an outage it confirms the identity before anything else is sent.

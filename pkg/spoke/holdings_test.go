@@ -3,7 +3,6 @@ package spoke
 import (
 	"errors"
 	"fmt"
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 // kept returns a Deployment's metadata as it is cached, with texts of its own.

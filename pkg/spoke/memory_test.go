@@ -3,7 +3,6 @@ package spoke
 import (
 	"context"
 	"errors"
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"io"
 	"net/http"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 // If the spokes keep too much together, the session of the one that keeps the most ends, and no other.

@@ -192,10 +192,15 @@ func (c *Counter) pause(ctx context.Context, d time.Duration) bool {
 
 // count counts the workloads of a spoke that answers.
 func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
-	cluster, err := hub.Cluster(ctx, c.Hub, s.Name)
-	if err != nil || cluster == nil || c.Spokes.Away(s.Name) {
-		return err //nolint:wrapcheck // it says all
+	sc := &v1alpha1.SpokeCluster{}
+	err := c.Hub.Get(ctx, client.ObjectKey{Name: s.Name}, sc)
+	switch {
+	case apierrors.IsNotFound(err), c.Spokes.Away(s.Name):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading SpokeCluster %s: %w", s.Name, err)
 	}
+	cluster := *hub.ClusterOf(sc)
 	listed, all, err := listed(ctx, s)
 	if err != nil {
 		return err
@@ -226,7 +231,7 @@ func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
 	if err != nil {
 		return err //nolint:wrapcheck // it says all
 	}
-	c.show(s.Name, is, coverage.Of(&coverage.Input{Cluster: *cluster, Kinds: kinds, Rules: rules, Trusted: c.Trusted, Outcomes: decoded(of)}))
+	c.show(sc, is, coverage.Of(&coverage.Input{Cluster: cluster, Kinds: kinds, Rules: rules, Trusted: c.Trusted, Outcomes: decoded(of)}))
 	return nil
 }
 
@@ -243,10 +248,15 @@ func decoded(of map[rule.Key]unique.Handle[string]) func(rule.Key) coverage.Outc
 }
 
 // show publishes the coverage of a spoke, if it has changed and that is due.
-func (c *Counter) show(name string, is *counted, result coverage.Result) {
-	now := c.Clock.Now()
+func (c *Counter) show(sc *v1alpha1.SpokeCluster, is *counted, result coverage.Result) {
+	now, name := c.Clock.Now(), sc.Name
 	c.mu.Lock()
-	news := c.spokes[name] == is && (is.shown == nil || !same(is.shown.value, result) && now.Sub(is.shown.at) >= c.Intervals.Of(publishInterval))
+	news := c.spokes[name] == is
+	if is.shown == nil {
+		news = news && (len(sc.Status.Workloads) == 0 || c.startedLocked(now))
+	} else {
+		news = news && !same(is.shown.value, result) && now.Sub(is.shown.at) >= c.Intervals.Of(publishInterval)
+	}
 	if news {
 		is.shown = &published[coverage.Result]{value: result, at: now}
 	}
@@ -254,6 +264,12 @@ func (c *Counter) show(name string, is *counted, result coverage.Result) {
 	if news {
 		c.Spokes.ChangedSoon(name)
 	}
+}
+
+// startedLocked reports whether the manager has run for a while. Until then, what statuses show stays, because a restart
+// is not a change.
+func (c *Counter) startedLocked(now time.Time) bool {
+	return now.Sub(c.began) >= c.Intervals.Of(publishInterval)
 }
 
 func same(a, b coverage.Result) bool {
@@ -416,11 +432,13 @@ func (c *Counter) due(spokes []v1alpha1.SpokeCluster, templates []v1alpha1.Alert
 	for i := range templates {
 		name := templates[i].Name
 		exist[name] = true
+		is := c.sums[name]
 		was, shown := c.summaries[name]
-		if is := c.sums[name]; !shown || was.value != is && now.Sub(was.at) >= c.Intervals.Of(publishInterval) {
-			c.summaries[name] = published[v1alpha1.TemplateSummary]{value: is, at: now}
-			out = append(out, name)
+		if shown && (was.value == is || now.Sub(was.at) < c.Intervals.Of(publishInterval)) || !shown && templates[i].Status.Summary != nil && !c.startedLocked(now) {
+			continue
 		}
+		c.summaries[name] = published[v1alpha1.TemplateSummary]{value: is, at: now}
+		out = append(out, name)
 	}
 	maps.DeleteFunc(c.summaries, func(name string, _ published[v1alpha1.TemplateSummary]) bool { return !exist[name] })
 	return out

@@ -104,7 +104,7 @@ func (f *fleet) start() {
 
 // engage engages the first spoke, again.
 func (f *fleet) engage() {
-	time.Sleep(time.Second)
+	<-time.After(time.Second)
 	f.spokes = []*spoke.Spoke{{Name: "eu", Reader: f.inSpoke, Since: time.Now()}}
 }
 
@@ -126,7 +126,7 @@ func (f *fleet) count() string {
 		f.t.Fatal(err)
 	}
 	synctest.Wait()
-	time.Sleep(period)
+	<-time.After(period)
 	is := f.counter.Coverage("eu")
 	if is == nil {
 		return "unknown"
@@ -272,6 +272,39 @@ func TestAsked(t *testing.T) {
 		}
 		if n := f.requests(); n != before {
 			t.Errorf("%d requests to a suspended spoke", n-before)
+		}
+	})
+}
+
+// TestRestart keeps what statuses show for publishInterval after a start, because a restart is not a change.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, []string{"web"}, "eu")
+		sc, art := &v1alpha1.SpokeCluster{}, &v1alpha1.AlertRuleTemplate{}
+		sc.Name, art.Name = "eu", "down"
+		for _, o := range []client.Object{sc, art} {
+			if err := f.hub.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sc.Status.Workloads = []v1alpha1.WorkloadCount{{Kind: v1alpha1.DeploymentKind, Total: 2}}
+		art.Status.Summary = &v1alpha1.TemplateSummary{Matched: 2}
+		for _, o := range []client.Object{sc, art} {
+			if err := f.hub.Update(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.record(coverage.Generated, "web")
+		for range publishInterval / period {
+			f.expect(f.count(), "unknown", "the manager has just started")
+			if is := f.counter.Summary("down"); is != nil {
+				t.Errorf("the template has %+v", is)
+			}
+		}
+		f.count()
+		f.expect(f.count(), "0/1", "later")
+		if is := f.counter.Summary("down"); is == nil || is.Matched != 1 {
+			t.Errorf("later, the template has %+v", is)
 		}
 	})
 }

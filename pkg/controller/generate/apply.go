@@ -58,9 +58,6 @@ func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired 
 		}
 		left, err := r.applyOne(ctx, w, ar, existing)
 		errs = append(errs, err)
-		if existing == nil && (err != nil || left > 0) {
-			tell(ctx, ar.Labels[v1alpha1.TemplateLabel], coverage.Failed)
-		}
 		if existing == nil && err == nil && left == 0 {
 			// If it is deleted before the watch shows it, and the watch breaks, there is never an event.
 			left = r.writes.Pending(hub.Key(ar))
@@ -98,6 +95,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, e
 	defer func() {
 		if existing == nil && !created {
 			r.quota.release(w.Cluster.Name, hub.Key(ar))
+			tell(ctx, ar.Labels[v1alpha1.TemplateLabel], coverage.Failed)
 		}
 	}()
 	fields, differs, err := difference(ar, existing)

@@ -3,12 +3,12 @@ package generate
 import (
 	"context"
 	"fmt"
-	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
-
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 

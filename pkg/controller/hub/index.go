@@ -60,7 +60,7 @@ func SetupIndexes(ctx context.Context, indexer client.FieldIndexer, hubID, gener
 			return fmt.Errorf("indexing AlertRules by %s: %w", field, err)
 		}
 	}
-	return indexNamed(ctx, indexer)
+	return indexNamed(ctx, indexer, generatedNamespace)
 }
 
 func placementKeys(o client.Object) []string {

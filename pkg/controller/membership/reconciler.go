@@ -409,7 +409,7 @@ func (r *Reconciler) missing(name string, secret bool) *spoke.Finding {
 		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "add the key"
 	}
 	if successor := r.Provider.Successor(name); successor != "" {
-		message += fmt.Sprintf(". SpokeCluster %s is the same cluster and now manages its rules. If you renamed the spoke, replace %s with %s in placements of AlertRules and RulePacks, and in spec.clusters of templates (rules placed only on %s are removed), and then run kubectl delete spoke %s. Otherwise %s",
+		message += fmt.Sprintf(". SpokeCluster %s is the same cluster and now manages its rules. If you renamed the spoke, replace %s with %s in placements of AlertRules and RulePacks, and in spec.placement of templates (rules placed only on %s are removed), and then run kubectl delete spoke %s. Otherwise %s",
 			successor, name, successor, name, name, restore)
 	} else {
 		message += fmt.Sprintf(". Rulefleet does not manage the spoke until this is corrected. The rules in the spoke stay. To reconnect the spoke, %s. To give it up, run kubectl delete spoke %s: this deletes its generated AlertRules on the hub, and the rules in the spoke stay", restore, name)

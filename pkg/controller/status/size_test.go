@@ -32,9 +32,9 @@ func TestSizeOfGeneratedRules(t *testing.T) {
 	r := newReconciler(client.WithFieldOwner(h.Client, contest.Manager))
 	r.Metrics = true
 	connect(t, h.Client, "eu-1", up(metav1.NewTime(time.Now().Add(-time.Hour))))
-	w := templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
 	for _, template := range builtin.Templates(builtin.Options{}) {
 		t.Run(template.Name, func(t *testing.T) {
+			w := templating.Workload{Kind: rule.KindsOf(template)[0], Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
 			ar, err := templating.Rule(template, w, namespace)
 			must(t, err)
 			// As generate does.

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/internal/ruletest"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
@@ -145,6 +146,20 @@ func TestBuiltIns(t *testing.T) {
 		"crash-looping DeploymentCrashLooping warning 15m Disabled",
 		"container-waiting DeploymentContainerWaiting warning 1h Disabled",
 		"hpa-maxed-out DeploymentHPAMaxedOut warning 15m Disabled",
+		"statefulset-down StatefulSetDown critical 5m Disabled",
+		"statefulset-replicas-mismatch StatefulSetReplicasMismatch warning 15m Disabled",
+		"statefulset-rollout-stuck StatefulSetRolloutStuck warning 5m Disabled",
+		"statefulset-crash-looping StatefulSetCrashLooping warning 15m Disabled",
+		"statefulset-container-waiting StatefulSetContainerWaiting warning 1h Disabled",
+		"daemonset-down DaemonSetDown critical 5m Disabled",
+		"daemonset-not-ready DaemonSetNotReady warning 15m Disabled",
+		"daemonset-rollout-stuck DaemonSetRolloutStuck warning 5m Disabled",
+		"daemonset-not-scheduled DaemonSetNotScheduled warning 15m Disabled",
+		"daemonset-misscheduled DaemonSetMisscheduled warning 15m Disabled",
+		"daemonset-crash-looping DaemonSetCrashLooping warning 15m Disabled",
+		"daemonset-container-waiting DaemonSetContainerWaiting warning 1h Disabled",
+		"cronjob-failing CronJobFailing warning 1m Disabled",
+		"cronjob-missed CronJobMissed warning 5m Disabled",
 	}
 	var got []string
 	for _, selector := range []string{`job=~"kube-(state|$(x))-metrics",namespace!="",`, ""} {
@@ -178,8 +193,8 @@ func TestBuiltIns(t *testing.T) {
 // they were given, whatever they look like.
 func TestBuiltInsSelector(t *testing.T) {
 	const selector = "job=~\"a|$(x)\", path='\\\\', "
-	w := newWorkload()
 	for _, template := range Templates(Options{KubeStateMetrics: selector}) {
+		w := workloadOf(template)
 		r, err := templating.Rule(template, w, "generated")
 		if err != nil {
 			t.Fatal(err)
@@ -231,6 +246,23 @@ func TestValidateSelector(t *testing.T) {
 			if err := ValidateSelector(bad); err == nil || !strings.Contains(err.Error(), expect) {
 				t.Errorf("%s: got %v, want %s", bad, err, expect)
 			}
+		})
+	}
+}
+
+// TestGeneratedForDeployments keeps the AlertRules of Deployments as they are: a changed rule starts its for anew in
+// every spoke.
+func TestGeneratedForDeployments(t *testing.T) {
+	for _, template := range Templates(Options{}) {
+		if !slices.Equal(rule.KindsOf(template), []v1alpha1.WorkloadKind{v1alpha1.DeploymentKind}) {
+			continue
+		}
+		t.Run(template.Name, func(t *testing.T) {
+			r, err := templating.Rule(template, newWorkload(), "generated")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ruletest.Golden(t, "generated/"+template.Name, r)
 		})
 	}
 }

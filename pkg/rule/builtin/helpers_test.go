@@ -18,3 +18,8 @@ func newWorkload(edit ...func(*templating.Workload)) templating.Workload {
 	}
 	return w
 }
+
+// workloadOf returns a workload of a template's kind.
+func workloadOf(t *v1alpha1.AlertRuleTemplate) templating.Workload {
+	return newWorkload(func(w *templating.Workload) { w.Kind = rule.KindsOf(t)[0] })
+}

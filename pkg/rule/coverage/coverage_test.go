@@ -49,6 +49,7 @@ func TestReason(t *testing.T) {
 	}{
 		"generated and evaluated":    {rules: []*v1alpha1.AlertRule{evaluating}, outcomes: Outcomes{"down": Generated}},
 		"one of two is evaluated":    {rules: []*v1alpha1.AlertRule{named(generatedIn, web, v1alpha1.PhaseSelected), evaluating}},
+		"the first is evaluated":     {rules: []*v1alpha1.AlertRule{evaluating, named(adminIn, web, v1alpha1.PhaseSelected)}},
 		"written by a person":        {rules: []*v1alpha1.AlertRule{named(adminIn, web, v1alpha1.PhaseEvaluating)}},
 		"written by the tenant":      {rules: []*v1alpha1.AlertRule{named("shop", web, v1alpha1.PhaseEvaluating)}},
 		"written by another tenant":  {rules: []*v1alpha1.AlertRule{named("bank", web, v1alpha1.PhaseEvaluating)}, want: "NoTemplate"},

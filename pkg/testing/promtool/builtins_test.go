@@ -39,7 +39,7 @@ var scrapes = map[string]scrape{
 		export(b, "container", "kube-state-metrics")
 	},
 	// Every series has the namespace that the rules are about.
-	"without honorLabels, in the Deployment's namespace": func(b *labels.Builder) {
+	"without honorLabels, in the workload's namespace": func(b *labels.Builder) {
 		export(b, "namespace", "shop")
 		export(b, "pod", "web-5d4f-abcde")
 		export(b, "container", "app")
@@ -84,8 +84,11 @@ var copies = map[string]func([]string) map[string][]string{
 // TestBuiltIns runs the test file of each built-in template, under every way to scrape
 // kube-state-metrics.
 func TestBuiltIns(t *testing.T) {
-	suites := map[string][]*v1alpha1.AlertRuleTemplate{
-		"selector": builtin.Templates(builtin.Options{KubeStateMetrics: `job="` + job + `"`}),
+	suites := map[string][]*v1alpha1.AlertRuleTemplate{}
+	for _, template := range builtin.Templates(builtin.Options{KubeStateMetrics: `job="` + job + `"`}) {
+		if rule.KindsOf(template)[0] == v1alpha1.DeploymentKind { // one kind is enough
+			suites["selector"] = append(suites["selector"], template)
+		}
 	}
 	for _, template := range builtin.Templates(builtin.Options{}) {
 		suites[template.Name] = []*v1alpha1.AlertRuleTemplate{template}
@@ -109,12 +112,12 @@ func TestBuiltIns(t *testing.T) {
 }
 
 // rendered are the groups of templates, as a Prometheus in cluster eu-1 gets them for
-// Deployment shop/web.
+// workload shop/web.
 func rendered(t *testing.T, templates []*v1alpha1.AlertRuleTemplate) []monitoringv1.RuleGroup {
 	t.Helper()
-	w := templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
 	var out []monitoringv1.RuleGroup
 	for _, template := range templates {
+		w := templating.Workload{Kind: rule.KindsOf(template)[0], Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
 		r, err := templating.Rule(template, w, "rulefleet-generated")
 		if err != nil {
 			t.Fatal(err)
