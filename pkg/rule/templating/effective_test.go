@@ -179,6 +179,23 @@ func TestStateByCluster(t *testing.T) {
 	}
 }
 
+// A template writes its rules into the namespace of the workload unless it says otherwise.
+func TestRuleNamespace(t *testing.T) {
+	for from, want := range map[v1alpha1.TemplateRuleNamespace]v1alpha1.TemplateRuleNamespace{
+		"": "", v1alpha1.InWorkloadNamespace: "", v1alpha1.InOperatorNamespace: v1alpha1.InOperatorNamespace,
+	} {
+		t.Run(string(from), func(t *testing.T) {
+			r, err := Rule(tuned(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.RuleNamespace = from }), newWorkload(), "generated")
+			if err != nil || r.Spec.RuleNamespaceFrom != want || r.Spec.RuleNamespace != "" {
+				t.Errorf("got %+v, %v", r.Spec, err)
+			}
+			if bad := validation.Rule(r, validation.Options{AdminNamespace: "rulefleet-system", GeneratedNamespace: "generated"}); bad != nil {
+				t.Error(bad)
+			}
+		})
+	}
+}
+
 func TestMaybeGenerates(t *testing.T) {
 	enabled := func(t *v1alpha1.AlertRuleTemplate) { t.Spec.Overrides[0].State = v1alpha1.Enabled }
 	disabled := func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = v1alpha1.Disabled }

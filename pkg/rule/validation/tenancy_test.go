@@ -38,6 +38,7 @@ func TestValidateTenants(t *testing.T) {
 		"a query in an override":  {over(v1alpha1.Override{Annotations: ruletest.Texts{"a": `{{ (query "up" | first).Value }}`}}), spec, "spec.overrides[0].annotations[a]", "the function query is not available"},
 		"another namespace":       {query(`up == 0 and b{namespace="payments"}`), expr, "spec.expr", `1:13: the matcher namespace="payments" is not allowed: a rule of namespace shop can only read series with namespace="shop"`},
 		"in an override's expr":   {over(v1alpha1.Override{Expr: `b{namespace=~"pay.*"}`}), expr, "spec.overrides[0].expr", `the matcher namespace=~"pay.*" is not allowed`},
+		"the operator's place":    {func(r *v1alpha1.AlertRule) { r.Spec.RuleNamespaceFrom = v1alpha1.InOperatorNamespace }, v1alpha1.ReasonNamespaceNotAllowed, "spec.ruleNamespaceFrom", "not to rulefleet-system; remove spec.ruleNamespaceFrom"},
 		"info":                    {query(`sum(info(up)) > 0`), expr, "spec.expr", "1:5: the function info reads the series of all namespaces"},
 	} {
 		t.Run(name, func(t *testing.T) {
