@@ -101,7 +101,7 @@ func TestFormerTemplates(t *testing.T) {
 // formerly and presently set the scope of template i.
 func formerly(tpl *v1alpha1.AlertRuleTemplate, i int) {
 	tpl.Spec.Placement, tpl.Spec.Clusters = nil, new(onLabeled("env", "prod"))
-	tpl.Spec.Workloads = &v1alpha1.WorkloadSelection{MatchLabels: map[string]string{"scope": fmt.Sprint(i)}}
+	tpl.Spec.Workloads = &v1alpha1.WorkloadSelection{MatchLabels: map[string]v1alpha1.RuleLabelValue{"scope": v1alpha1.RuleLabelValue(fmt.Sprint(i))}}
 }
 
 func presently(tpl *v1alpha1.AlertRuleTemplate, i int) {

@@ -171,7 +171,7 @@ type WorkloadSelection struct {
 	// template that has it is not accepted, and its AlertRules stay as they are.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1024
-	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+	MatchLabels map[string]RuleLabelValue `json:"matchLabels,omitempty"`
 
 	// matchExpressions is the former place of selector.matchExpressions, and will be removed in the next
 	// release. A template that has it is not accepted, and its AlertRules stay as they are.

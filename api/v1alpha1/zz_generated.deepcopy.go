@@ -1079,7 +1079,7 @@ func (in *WorkloadSelection) DeepCopyInto(out *WorkloadSelection) {
 	}
 	if in.MatchLabels != nil {
 		in, out := &in.MatchLabels, &out.MatchLabels
-		*out = make(map[string]string, len(*in))
+		*out = make(map[string]RuleLabelValue, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val
 		}
