@@ -11,6 +11,8 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/why"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 	"github.com/rulefleet/rulefleet/pkg/testing/pipeline"
@@ -182,6 +185,7 @@ func TestEvaluation(t *testing.T) {
 	t.Parallel()
 	e := startEvaluating(t)
 	t.Run("Deployment", e.deployment)
+	t.Run("Kinds", e.kinds)
 	t.Run("Paging", e.paging)
 	t.Run("Packs", e.packs)
 	t.Run("Tenants", e.tenants)
@@ -245,6 +249,69 @@ func (e *evaluating) deployment(t *testing.T) {
 	e.firing(t, key, spokeA, 1, 1)
 	e.first.Mend(web)
 	e.firing(t, key, spokeA, 0, 0)
+}
+
+// kinds breaks a workload of each other kind for real, all at once, and repairs them.
+func (e *evaluating) kinds(t *testing.T) {
+	m := e.Spoke(spokeB)
+	// DaemonSets run pods on nodes. There is no kubelet that would remove the taint of a new node.
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+	create(t, m, node)
+	update(t, m, node, func(n *corev1.Node) { n.Spec.Taints = nil })
+	named := map[v1alpha1.WorkloadKind]string{v1alpha1.StatefulSetKind: "db", v1alpha1.DaemonSetKind: "agent", v1alpha1.CronJobKind: "backup"}
+	alerts := map[v1alpha1.WorkloadKind]string{v1alpha1.StatefulSetKind: "StatefulSetDown", v1alpha1.DaemonSetKind: "DaemonSetDown", v1alpha1.CronJobKind: "CronJobFailing"}
+	objects, keys := map[v1alpha1.WorkloadKind]client.Object{}, map[v1alpha1.WorkloadKind]client.ObjectKey{}
+	for _, name := range []string{"statefulset-down", "daemonset-down", "cronjob-failing"} {
+		update(t, e.Hub, &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(tpl *v1alpha1.AlertRuleTemplate) { tpl.Spec.State = v1alpha1.Enabled })
+	}
+	for kind, name := range named {
+		objects[kind] = workload(kind, e.shop, name)
+		objects[kind].SetAnnotations(map[string]string{"rulefleet.io/for": "2s"})
+		create(t, m, objects[kind])
+	}
+	for kind, name := range named {
+		keys[kind] = client.ObjectKeyFromObject(expectGenerated(t, e.Fleet, spokeB, e.shop, name, 1))
+		e.evaluates(t, keys[kind], spokeB)
+		e.firing(t, keys[kind], spokeB, 0, 0)
+	}
+
+	begun := time.Now()
+	of := func(kind v1alpha1.WorkloadKind) map[string]string {
+		return map[string]string{"alertname": alerts[kind], rule.WorkloadLabel(kind): named[kind], "namespace": e.shop, "cluster": "prod-" + spokeB}
+	}
+	for _, name := range []string{"db", "agent", "backup-1"} {
+		e.second.Break(types.NamespacedName{Namespace: e.shop, Name: name})
+	}
+	runOnce(t, m, objects[v1alpha1.CronJobKind], "backup-1")
+	for kind := range named {
+		e.notified(t, linkLimit, pipeline.Firing, of(kind))
+		t.Logf("%s: after %v", alerts[kind], time.Since(begun).Round(100*time.Millisecond))
+		e.firing(t, keys[kind], spokeB, 1, 1)
+	}
+	for _, name := range []string{"db", "agent"} {
+		e.second.Mend(types.NamespacedName{Namespace: e.shop, Name: name})
+	}
+	runOnce(t, m, objects[v1alpha1.CronJobKind], "backup-2")
+	for kind := range named {
+		e.notified(t, linkLimit, pipeline.Resolved, of(kind))
+		e.firing(t, keys[kind], spokeB, 0, 0)
+	}
+}
+
+// runOnce creates a Job from a CronJob, as kubectl create job --from does.
+func runOnce(t *testing.T, m *fleet.Member, o client.Object, name string) {
+	t.Helper()
+	c, ok := o.(*batchv1.CronJob)
+	if !ok {
+		t.Fatalf("%T is no CronJob", o)
+	}
+	create(t, m, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.Namespace, Name: name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(c, batchv1.SchemeGroupVersion.WithKind("CronJob"))},
+		},
+		Spec: c.Spec.JobTemplate.Spec,
+	})
 }
 
 // notified waits until Alertmanager has sent a notification of an alert.

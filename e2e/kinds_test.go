@@ -26,7 +26,7 @@ func workload(kind v1alpha1.WorkloadKind, namespace, name string) client.Object 
 	case v1alpha1.DaemonSetKind:
 		return &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template}}
 	case v1alpha1.CronJobKind:
-		job := batchv1.JobSpec{Template: *d.Spec.Template.DeepCopy()}
+		job := batchv1.JobSpec{Template: *d.Spec.Template.DeepCopy(), BackoffLimit: new(int32)}
 		job.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 		return &batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{Schedule: "0 0 1 1 *", JobTemplate: batchv1.JobTemplateSpec{Spec: job}}}
 	}

@@ -15,28 +15,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kubelet simulates the nodes and the scheduler: it sets the pods of all namespaces to running and ready,
-// except those of Deployments that are to be broken. It assigns no node, so that a deleted pod disappears
-// without it.
+// kubelet simulates the nodes and the scheduler: it sets the pods of all namespaces to running and ready, and those
+// of Jobs to succeeded, except those of workloads that are to be broken. It assigns no node, so that a deleted pod
+// disappears without it.
 type kubelet struct {
 	client client.Client
 	// address is the IP of every pod, as with the host's network.
 	address string
 
 	mu     sync.Mutex
-	broken map[types.NamespacedName]bool // Deployments.
+	broken map[types.NamespacedName]bool // workloads
 }
 
-func (k *kubelet) setBroken(deployment types.NamespacedName, broken bool) {
+func (k *kubelet) setBroken(workload types.NamespacedName, broken bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.broken[deployment] = broken
+	k.broken[workload] = broken
 }
 
-func (k *kubelet) isBroken(deployment types.NamespacedName) bool {
+func (k *kubelet) isBroken(workload types.NamespacedName) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.broken[deployment]
+	return k.broken[workload]
 }
 
 // sync writes the status of each pod that differs.
@@ -48,11 +48,16 @@ func (k *kubelet) sync(ctx context.Context) error {
 	var errs []error
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		ready := !k.isBroken(deploymentOf(pod))
-		if pod.DeletionTimestamp != nil || isAs(pod, ready) {
+		kind, workload := workloadOf(pod)
+		works := !k.isBroken(workload)
+		if kind == "Job" && pod.Status.Phase == corev1.PodPending {
+			pod.Status = k.status(pod, false)
+			end(pod, works)
+		} else if kind == "Job" || pod.DeletionTimestamp != nil || isAs(pod, works) {
 			continue
+		} else {
+			pod.Status = k.status(pod, works)
 		}
-		pod.Status = k.status(pod, ready)
 		err := k.client.Status().Update(ctx, pod)
 		// It was changed or deleted since it was listed.
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -109,13 +114,26 @@ func restarts(pod *corev1.Pod, container string) int32 {
 	return 0
 }
 
-// deploymentOf returns the Deployment of a pod, from the name of its ReplicaSet, which ends with the hash of
-// the pod template.
-func deploymentOf(pod *corev1.Pod) types.NamespacedName {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "ReplicaSet" {
-		return types.NamespacedName{}
+// end makes the containers of a pod exit.
+func end(pod *corev1.Pod, succeeded bool) {
+	exit := corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", FinishedAt: metav1.Now()}
+	pod.Status.Phase = corev1.PodFailed
+	if succeeded {
+		exit.ExitCode, exit.Reason, pod.Status.Phase = 0, "Completed", corev1.PodSucceeded
 	}
-	name := strings.TrimSuffix(owner.Name, "-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
-	return types.NamespacedName{Namespace: pod.Namespace, Name: name}
+	for i := range pod.Status.ContainerStatuses {
+		pod.Status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &exit}
+	}
+}
+
+// workloadOf returns the kind and the name of the Deployment, StatefulSet, DaemonSet or Job of a pod. That of the
+// Deployment is in the name of its ReplicaSet, which ends with the hash of the pod template.
+func workloadOf(pod *corev1.Pod) (kind string, name types.NamespacedName) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return "", types.NamespacedName{}
+	}
+	return owner.Kind, types.NamespacedName{
+		Namespace: pod.Namespace, Name: strings.TrimSuffix(owner.Name, "-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]),
+	}
 }

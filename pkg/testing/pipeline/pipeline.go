@@ -309,11 +309,11 @@ func (p *Pipeline) StartKubeStateMetrics(ctx context.Context) error {
 	return p.kubeStateMetrics.start(ctx)
 }
 
-// Break makes the containers of a Deployment's present and future pods crash.
-func (p *Pipeline) Break(deployment types.NamespacedName) { p.kubelet.setBroken(deployment, true) }
+// Break makes the containers of the present and future pods of a Deployment, a StatefulSet, a DaemonSet or a Job crash.
+func (p *Pipeline) Break(workload types.NamespacedName) { p.kubelet.setBroken(workload, true) }
 
 // Mend reverts Break.
-func (p *Pipeline) Mend(deployment types.NamespacedName) { p.kubelet.setBroken(deployment, false) }
+func (p *Pipeline) Mend(workload types.NamespacedName) { p.kubelet.setBroken(workload, false) }
 
 // SetMetric makes Prometheus scrape a metric of the test.
 func (p *Pipeline) SetMetric(name string, labels map[string]string, value float64) {

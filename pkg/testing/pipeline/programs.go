@@ -8,7 +8,7 @@ import (
 )
 
 // resources are the resources of kube-state-metrics that rules use.
-const resources = "daemonsets,deployments,horizontalpodautoscalers,namespaces,pods,replicasets,statefulsets"
+const resources = "cronjobs,daemonsets,deployments,horizontalpodautoscalers,jobs,namespaces,pods,replicasets,statefulsets"
 
 // preparePrograms sets how to run each program.
 func (p *Pipeline) preparePrograms() error {
