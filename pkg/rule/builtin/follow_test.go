@@ -96,7 +96,9 @@ func TestFollowBuiltIn(t *testing.T) {
 		"with one digest, and an annotation removed":     {former(undescribed), with(undescribed)},
 		"with one digest, and narrowed":                  {former(placed, withTeam), with(func(s *spec) { placed(s); withTeam(s) })},
 		"with the former placement":                      {former(func(s *spec) { s.Clusters = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}} }), stays},
-		"with the former labels of workloads":            {older(func(s *spec) { s.Workloads = &v1alpha1.WorkloadSelection{MatchLabels: map[string]v1alpha1.RuleLabelValue{"a": "b"}} }), stays},
+		"with the former labels of workloads": {older(func(s *spec) {
+			s.Workloads = &v1alpha1.WorkloadSelection{MatchLabels: map[string]v1alpha1.RuleLabelValue{"a": "b"}}
+		}), stays},
 		"with the former expressions of workloads": {older(func(s *spec) {
 			s.Workloads = &v1alpha1.WorkloadSelection{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpExists}}}
 		}), stays},

@@ -50,12 +50,13 @@ func (k *kubelet) sync(ctx context.Context) error {
 		pod := &pods.Items[i]
 		kind, workload := workloadOf(pod)
 		works := !k.isBroken(workload)
-		if kind == "Job" && pod.Status.Phase == corev1.PodPending {
+		switch {
+		case kind == "Job" && pod.Status.Phase == corev1.PodPending:
 			pod.Status = k.status(pod, false)
 			end(pod, works)
-		} else if kind == "Job" || pod.DeletionTimestamp != nil || isAs(pod, works) {
+		case kind == "Job", pod.DeletionTimestamp != nil, isAs(pod, works):
 			continue
-		} else {
+		default:
 			pod.Status = k.status(pod, works)
 		}
 		err := k.client.Status().Update(ctx, pod)
