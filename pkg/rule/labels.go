@@ -32,5 +32,17 @@ func KindsOf(t *v1alpha1.AlertRuleTemplate) []v1alpha1.WorkloadKind {
 	return t.Spec.Workloads.Kinds
 }
 
+// FormerKey returns an error if a template was stored with a key that was renamed since. Any write that keeps such a key is
+// refused.
+func FormerKey(s *v1alpha1.AlertRuleTemplateSpec) *Invalid {
+	if s.Clusters != nil {
+		return NewInvalid("spec.clusters", "clusters was renamed; move its content to spec.placement")
+	}
+	if w := s.Workloads; w != nil && (w.MatchLabels != nil || w.MatchExpressions != nil) {
+		return NewInvalid("spec.workloads", "matchLabels and matchExpressions were moved; move them to spec.workloads.selector")
+	}
+	return nil
+}
+
 // SeverityLabel is the alert's label for spec.severity.
 const SeverityLabel = "severity"

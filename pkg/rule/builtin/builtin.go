@@ -82,9 +82,7 @@ func builtIn(name string, kind v1alpha1.WorkloadKind, state v1alpha1.State, aler
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "AlertRuleTemplate"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		// All fields with a default in the API are set, as the API server does.
-		Spec: v1alpha1.AlertRuleTemplateSpec{
-			AlertSpec: alert, State: state, Allow: slices.Clone(templating.DefaultAllow), RuleNamespace: v1alpha1.InWorkloadNamespace,
-		},
+		Spec: v1alpha1.AlertRuleTemplateSpec{AlertSpec: alert, State: state, Allow: slices.Clone(templating.DefaultAllow)},
 	}
 	if kind != v1alpha1.DeploymentKind {
 		t.Spec.Workloads = &v1alpha1.WorkloadSelection{Kinds: []v1alpha1.WorkloadKind{kind}}

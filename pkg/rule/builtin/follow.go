@@ -9,7 +9,6 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
-	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 // Follow returns the new version of a template on the hub, given the built-in template of that
@@ -24,7 +23,7 @@ func Follow(present, builtIn *v1alpha1.AlertRuleTemplate) *v1alpha1.AlertRuleTem
 	if present.Annotations[v1alpha1.BuiltInAnnotation] == "" {
 		return nil // a person's
 	}
-	if hasFormerKeys(present.Spec) {
+	if rule.FormerKey(&present.Spec) != nil {
 		return nil // any update would be refused
 	}
 	next := present.DeepCopy()
@@ -33,12 +32,6 @@ func Follow(present, builtIn *v1alpha1.AlertRuleTemplate) *v1alpha1.AlertRuleTem
 		return nil
 	}
 	return next
-}
-
-// hasFormerKeys reports whether a spec was stored with keys that were renamed.
-func hasFormerKeys(spec v1alpha1.AlertRuleTemplateSpec) bool {
-	w := spec.Workloads
-	return spec.Clusters != nil || w != nil && (w.MatchLabels != nil || w.MatchExpressions != nil)
 }
 
 // followSpec changes the fields of a template's spec that were not edited, except its state. It reports whether
@@ -109,15 +102,9 @@ type fields map[string]string
 // keyed are the fields whose keys are fields of their own.
 var keyed = []string{"annotations", "labels"}
 
-// fieldsOf returns the fields of a spec. Fields that an earlier version did not know have their defaults.
+// fieldsOf returns the fields of a spec.
 func fieldsOf(spec v1alpha1.AlertRuleTemplateSpec) fields {
 	spec.State = ""
-	if spec.RuleNamespace == "" {
-		spec.RuleNamespace = v1alpha1.InWorkloadNamespace
-	}
-	if spec.Allow == nil {
-		spec.Allow = templating.DefaultAllow
-	}
 	var texts map[string]json.RawMessage
 	convert(spec, &texts)
 	out := fields{}
@@ -183,9 +170,6 @@ func digestOf(text string) string {
 // formerDigest returns what an earlier version recorded: one digest of the whole spec without its state.
 func formerDigest(spec v1alpha1.AlertRuleTemplateSpec) string {
 	spec.State = ""
-	if spec.RuleNamespace == v1alpha1.InWorkloadNamespace {
-		spec.RuleNamespace = "" // a default that this version has added
-	}
 	return rule.Hash(string(jsonOf(spec)))
 }
 

@@ -70,32 +70,29 @@ func TestFollowBuiltIn(t *testing.T) {
 		present *v1alpha1.AlertRuleTemplate
 		want    func(due *spec) *spec // nil is no update
 	}{
-		"made by this version":                           {due(), stays},
-		"made by another":                                {older(), follows},
-		"disabled":                                       {older(func(s *spec) { s.State = v1alpha1.Disabled }), with(func(s *spec) { s.State = v1alpha1.Disabled })},
-		"disabled, made by this version":                 {made(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = v1alpha1.Disabled }), stays},
-		"edited, made by this version":                   {made(func(t *v1alpha1.AlertRuleTemplate) { longer(&t.Spec) }), stays},
-		"without the annotation":                         {made(func(t *v1alpha1.AlertRuleTemplate) { t.Annotations = nil; t.Spec.Expr = "up" }), stays},
-		"the duration":                                   {older(longer), with(longer)},
-		"the expression":                                 {older(own), with(own)},
-		"a field that this version has no more":          {older(forever), with(forever)},
-		"a label more":                                   {older(withTeam), with(withTeam)},
-		"the labels removed":                             {older(unlabeled), follows},
-		"an annotation":                                  {older(described), with(described)},
-		"an annotation removed":                          {older(undescribed), with(undescribed)},
-		"narrowed":                                       {older(placed), with(placed)},
-		"no adjustments":                                 {older(all), with(all)},
-		"all that it did not have":                       {older(parameters), with(parameters)},
-		"without a default of this version":              {older(func(s *spec) { s.RuleNamespace = "" }), follows},
-		"up to date, without a default of this version":  {made(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.RuleNamespace = "" }), stays},
-		"edited to what it is to become":                 {older(func(s *spec) { *s = due().Spec }), follows},
-		"with one digest":                                {former(), follows},
-		"with one digest, and the default as it is read": {former(func(s *spec) { s.RuleNamespace = v1alpha1.InWorkloadNamespace }), follows},
-		"with one digest, and the duration":              {former(longer), with(longer)},
-		"with one digest, and an annotation":             {former(described), with(described)},
-		"with one digest, and an annotation removed":     {former(undescribed), with(undescribed)},
-		"with one digest, and narrowed":                  {former(placed, withTeam), with(func(s *spec) { placed(s); withTeam(s) })},
-		"with the former placement":                      {former(func(s *spec) { s.Clusters = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}} }), stays},
+		"made by this version":                       {due(), stays},
+		"made by another":                            {older(), follows},
+		"disabled":                                   {older(func(s *spec) { s.State = v1alpha1.Disabled }), with(func(s *spec) { s.State = v1alpha1.Disabled })},
+		"disabled, made by this version":             {made(func(t *v1alpha1.AlertRuleTemplate) { t.Spec.State = v1alpha1.Disabled }), stays},
+		"edited, made by this version":               {made(func(t *v1alpha1.AlertRuleTemplate) { longer(&t.Spec) }), stays},
+		"without the annotation":                     {made(func(t *v1alpha1.AlertRuleTemplate) { t.Annotations = nil; t.Spec.Expr = "up" }), stays},
+		"the duration":                               {older(longer), with(longer)},
+		"the expression":                             {older(own), with(own)},
+		"a field that this version has no more":      {older(forever), with(forever)},
+		"a label more":                               {older(withTeam), with(withTeam)},
+		"the labels removed":                         {older(unlabeled), follows},
+		"an annotation":                              {older(described), with(described)},
+		"an annotation removed":                      {older(undescribed), with(undescribed)},
+		"narrowed":                                   {older(placed), with(placed)},
+		"no adjustments":                             {older(all), with(all)},
+		"all that it did not have":                   {older(parameters), with(parameters)},
+		"edited to what it is to become":             {older(func(s *spec) { *s = due().Spec }), follows},
+		"with one digest":                            {former(), follows},
+		"with one digest, and the duration":          {former(longer), with(longer)},
+		"with one digest, and an annotation":         {former(described), with(described)},
+		"with one digest, and an annotation removed": {former(undescribed), with(undescribed)},
+		"with one digest, and narrowed":              {former(placed, withTeam), with(func(s *spec) { placed(s); withTeam(s) })},
+		"with the former placement":                  {former(func(s *spec) { s.Clusters = &v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"eu-1"}} }), stays},
 		"with the former labels of workloads": {older(func(s *spec) {
 			s.Workloads = &v1alpha1.WorkloadSelection{MatchLabels: map[string]v1alpha1.RuleLabelValue{"a": "b"}}
 		}), stays},
@@ -145,12 +142,8 @@ func TestFollowBuiltIn(t *testing.T) {
 // TestFollowFormer: a template of the version with one digest that nobody edited follows as a whole, however it was made.
 func TestFollowFormer(t *testing.T) {
 	due := pick(t, Options{KubeStateMetrics: `job="another"`}, "replicas-mismatch")
-	for _, stored := range []v1alpha1.TemplateRuleNamespace{"", v1alpha1.InWorkloadNamespace} { // as stored, and as read
-		old := formerTemplate(t, "replicas-mismatch")
-		old.Spec.RuleNamespace = stored
-		if got := Follow(old, due); got == nil || !equality.Semantic.DeepEqual(got.Spec, due.Spec) {
-			t.Errorf("namespace %q: got %+v", stored, got)
-		}
+	if got := Follow(formerTemplate(t, "replicas-mismatch"), due); got == nil || !equality.Semantic.DeepEqual(got.Spec, due.Spec) {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -216,9 +216,6 @@ func checkWorkloads(s *v1alpha1.WorkloadSelection) *rule.Invalid {
 	if s == nil {
 		return nil
 	}
-	if s.MatchLabels != nil || s.MatchExpressions != nil {
-		return rule.NewInvalid("spec.workloads", "matchLabels and matchExpressions were moved; move them to spec.workloads.selector")
-	}
 	for i, kind := range s.Kinds {
 		field := fmt.Sprintf("spec.workloads.kinds[%d]", i)
 		if bad := checkKind(field, kind); bad != nil {

@@ -64,8 +64,8 @@ func checkSelected(t *v1alpha1.AlertRuleTemplate) *rule.Invalid {
 	if bad := checkRuleNamespace("spec.ruleNamespace", t.Spec.RuleNamespace); bad != nil {
 		return bad
 	}
-	if t.Spec.Clusters != nil {
-		return rule.NewInvalid("spec.clusters", "clusters was renamed; move its content to spec.placement")
+	if bad := rule.FormerKey(&t.Spec); bad != nil {
+		return bad
 	}
 	if t.Spec.Placement != nil {
 		if bad := checkSelection("spec.placement", *t.Spec.Placement); bad != nil {

@@ -51,10 +51,15 @@ func (k *kubelet) sync(ctx context.Context) error {
 		kind, workload := workloadOf(pod)
 		works := !k.isBroken(workload)
 		switch {
-		case kind == "Job" && pod.Status.Phase == corev1.PodPending:
+		case pod.DeletionTimestamp != nil:
+			continue
+		case kind == "Job":
+			if pod.Status.Phase != corev1.PodPending {
+				continue // it has ended
+			}
 			pod.Status = k.status(pod, false)
 			end(pod, works)
-		case kind == "Job", pod.DeletionTimestamp != nil, isAs(pod, works):
+		case isAs(pod, works):
 			continue
 		default:
 			pod.Status = k.status(pod, works)
