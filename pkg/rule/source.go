@@ -50,6 +50,11 @@ func WorkloadKey(w *v1alpha1.WorkloadReference) Key {
 	return Key{string(w.Kind), string(w.Namespace), w.Name}
 }
 
+// WorkloadKeyOf returns the key of a workload. The objects of a cache do not have their kind.
+func WorkloadKeyOf(kind v1alpha1.WorkloadKind, o metav1.Object) Key {
+	return Key{string(kind), o.GetNamespace(), o.GetName()}
+}
+
 // RulesIn returns how many rules a source has: those of a RulePack, at least one, and one of an AlertRule.
 func RulesIn(s Source) int {
 	n := 0

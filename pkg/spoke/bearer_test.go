@@ -64,7 +64,7 @@ type inUse struct {
 	*Provider
 
 	s       *tokens
-	engaged chan bool
+	engaged chan *Spoke
 	text    func(token string) []byte
 	session *Spoke
 	lists   int
@@ -84,10 +84,10 @@ func serveWithTokens(t *testing.T, intervals interval.Scale) *inUse {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &inUse{Provider: NewProvider(Options{Intervals: intervals, Allow: allow}), s: s, engaged: make(chan bool, 9), text: func(token string) []byte {
+	p := &inUse{Provider: NewProvider(Options{Intervals: intervals, Allow: allow}), s: s, engaged: make(chan *Spoke, 9), text: func(token string) []byte {
 		return []byte(kubeconfigText("server: '"+server.URL+"', certificate-authority-data: "+b64(string(ca)), "token: "+token))
 	}}
-	p.aware, p.base = &engagedWith{p: p.Provider, served: p.engaged}, t.Context()
+	p.aware, p.base = &serving{p: p.Provider, spokes: p.engaged}, t.Context()
 	close(p.started)
 	t.Cleanup(func() { p.Remove("s") })
 	p.register(t, "old")

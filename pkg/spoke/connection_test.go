@@ -156,47 +156,72 @@ const (
 	pathReview      = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 )
 
-// engagedWith sends whether the spoke serves PrometheusRules when it is engaged.
-type engagedWith struct {
+// serving sends the spoke each time that it is engaged.
+type serving struct {
 	p      *Provider
-	served chan bool
+	spokes chan *Spoke
 }
 
 // Engage implements multicluster.Aware.
-func (e *engagedWith) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
+func (e *serving) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
 	select {
-	case e.served <- e.p.Spoke(name.String()).RulesServed:
+	case e.spokes <- e.p.Spoke(name.String()):
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// A kind that is served or allowed later is added to the session. The others are not listed again.
-func TestRenew(t *testing.T) {
-	s := &standIn{uid: "uid", version: "100", bare: true, refuse: map[string]int{pathRules: 404}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
-	server := httptest.NewServer(s)
-	defer server.Close()
-	p := NewProvider(Options{Intervals: 0.01})
-	engaged := &engagedWith{p: p, served: make(chan bool)}
-	p.aware = engaged
-	c, err := p.newConnection("s", &rest.Config{Host: server.URL, Dial: (&net.Dialer{}).DialContext})
+// next returns the spoke when it is engaged again.
+func (e *serving) next(t *testing.T, what string) *Spoke {
+	t.Helper()
+	select {
+	case s := <-e.spokes:
+		return s
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s: the spoke was not engaged", what)
+		return nil
+	}
+}
+
+// until waits until a condition is true.
+func (e *serving) until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s; it shows %+v", what, e.p.Observation("s"))
+		}
+		time.Sleep(time.Millisecond) //nolint:forbidigo // until the next recheck
+	}
+}
+
+// engage serves spoke s by a server until the test ends.
+func engage(t *testing.T, server http.Handler, life Lifecycle) *serving {
+	t.Helper()
+	listener := httptest.NewServer(server)
+	t.Cleanup(listener.Close)
+	e := &serving{p: NewProvider(Options{Intervals: 0.01}), spokes: make(chan *Spoke)}
+	e.p.aware = e
+	e.p.SetLifecycle(life)
+	c, err := e.p.newConnection("s", &rest.Config{Host: listener.URL, Dial: (&net.Dialer{}).DialContext})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	p.entries["s"] = &entry{current: &registration{conn: c, cancel: cancel}}
+	e.p.entries["s"] = &entry{current: &registration{conn: c, cancel: cancel}}
 	done := make(chan struct{})
 	go func() { c.run(ctx); close(done) }()
-	defer func() { cancel(); <-done }()
+	t.Cleanup(func() { cancel(); <-done })
+	return e
+}
+
+// A kind that is served or allowed later is added to the session. The others are not listed again.
+func TestRenew(t *testing.T) {
+	s := &standIn{uid: "uid", version: "100", bare: true, refuse: map[string]int{pathRules: 404}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
+	e := engage(t, s, Lifecycle{})
 	expect := func(what string, want bool) {
 		t.Helper()
-		select {
-		case got := <-engaged.served:
-			if got != want {
-				t.Fatalf("%s: PrometheusRules are served: %v", what, got)
-			}
-		case <-time.After(30 * time.Second):
-			t.Fatalf("%s: the spoke was not engaged", what)
+		if got := e.next(t, what).RulesServed; got != want {
+			t.Fatalf("%s: PrometheusRules are served: %v", what, got)
 		}
 	}
 	expect("without the kind", false)
@@ -206,18 +231,13 @@ func TestRenew(t *testing.T) {
 	first := s.lists(pathRules)
 
 	s.set(func(s *standIn) { s.refuse[pathRules] = 403 })
-	for deadline := time.Now().Add(30 * time.Second); p.Observation("s").Served.Reason != v1alpha1.ReasonForbidden; {
-		if time.Now().After(deadline) {
-			t.Fatalf("the refusal is not noticed: %+v", p.Observation("s").Served)
-		}
-		time.Sleep(time.Millisecond) //nolint:forbidigo // until the next recheck
-	}
+	e.until(t, "the refusal is noticed", func() bool { return e.p.Observation("s").Served.Reason == v1alpha1.ReasonForbidden })
 	s.set(func(s *standIn) { delete(s.refuse, pathRules) })
 	expect("allowed again", true)
 	if again := s.lists(pathDeployments); again != lists {
 		t.Errorf("Deployments were listed %d times before, and %d times afterwards", lists, again)
 	}
-	if p.Spoke("s") == nil || first == 0 {
+	if e.p.Spoke("s") == nil || first == 0 {
 		t.Error("the session ended")
 	}
 }

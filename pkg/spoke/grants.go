@@ -112,8 +112,8 @@ func (c *connection) review(ctx context.Context, kinds []v1alpha1.WorkloadKind) 
 	return grants{}, fmt.Errorf("reading the account's permissions: %w", err)
 }
 
-// granted evaluates the report. kinds are the kinds of workloads, beside Deployments, that templates name. Listed permissions are granted even if the report is incomplete, as with an
-// authorizer that can't list its rules.
+// granted evaluates the report. kinds are the kinds of workloads, beside Deployments, that templates name. Listed
+// permissions are granted even if the report is incomplete, as with an authorizer that can't list its rules.
 func granted(s *authorizationv1.SubjectRulesReviewStatus, kinds []v1alpha1.WorkloadKind) grants {
 	var missing []need
 	wanted := slices.Concat(readsWorkloads, readsRules, writesRules)

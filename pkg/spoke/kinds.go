@@ -2,15 +2,18 @@ package spoke
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // Deployments are always read. Workloads of the other kinds are only read in a spoke while a template names their kind,
@@ -20,6 +23,23 @@ import (
 // Reads reports whether the cache of the spoke holds the workloads of a kind.
 func (s *Spoke) Reads(kind v1alpha1.WorkloadKind) bool {
 	return kind == v1alpha1.DeploymentKind || slices.Contains(s.Kinds, kind)
+}
+
+// Workloads calls fn with the workloads of each kind that the cache of the spoke holds. Their objects have no kind. An error
+// means that the spoke was disengaged.
+func (s *Spoke) Workloads(ctx context.Context, fn func(kind v1alpha1.WorkloadKind, workloads []metav1.PartialObjectMetadata), opts ...client.ListOption) error {
+	for _, kind := range rule.WorkloadKinds() {
+		if !s.Reads(kind) {
+			continue
+		}
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(WorkloadMetadata(kind).GroupVersionKind())
+		if err := s.Reader.List(ctx, list, opts...); err != nil {
+			return fmt.Errorf("listing the %ss in the cache: %w", kind, err)
+		}
+		fn(kind, list.Items)
+	}
+	return nil
 }
 
 // Reads returns a filter for watches of workloads of a kind.

@@ -1,40 +1,18 @@
 package spoke
 
 import (
-	"context"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
-
-// engagedReading sends the kinds that the spoke reads when it is engaged.
-type engagedReading struct {
-	p     *Provider
-	kinds chan []v1alpha1.WorkloadKind
-}
-
-// Engage implements multicluster.Aware.
-func (e *engagedReading) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
-	select {
-	case e.kinds <- e.p.Spoke(name.String()).Kinds:
-	case <-ctx.Done():
-	}
-	return nil
-}
 
 // Workloads are read while their kind is wanted and may be read. No other kind is listed again, and a kind that may not be
 // read does not keep the spoke from being served.
@@ -46,52 +24,30 @@ func TestKinds(t *testing.T) {
 	}
 	s := &standIn{uid: "uid", version: "100", refuse: map[string]int{}, grants: basic}
 	var watches atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	counting := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == statefulSets && r.URL.Query().Get("watch") != "" {
 			watches.Add(1)
 			defer watches.Add(-1)
 		}
 		s.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	p := NewProvider(Options{Intervals: 0.01})
-	engaged := &engagedReading{p: p, kinds: make(chan []v1alpha1.WorkloadKind)}
-	p.aware = engaged
+	})
 	var wanted atomic.Pointer[[]v1alpha1.WorkloadKind]
+	wanted.Store(&[]v1alpha1.WorkloadKind{})
+	e := engage(t, counting, Lifecycle{Kinds: func(string) []v1alpha1.WorkloadKind { return *wanted.Load() }})
+	p := e.p
 	want := func(kinds ...v1alpha1.WorkloadKind) {
 		wanted.Store(&kinds)
 		p.KindsChanged()
 	}
-	want()
-	p.SetLifecycle(Lifecycle{Kinds: func(string) []v1alpha1.WorkloadKind { return *wanted.Load() }})
-	c, err := p.newConnection("s", &rest.Config{Host: server.URL, Dial: (&net.Dialer{}).DialContext})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	p.entries["s"] = &entry{current: &registration{conn: c, cancel: cancel}}
-	done := make(chan struct{})
-	go func() { c.run(ctx); close(done) }()
-	defer func() { cancel(); <-done }()
 	expect := func(what string, want ...v1alpha1.WorkloadKind) {
 		t.Helper()
-		select {
-		case got := <-engaged.kinds:
-			if !slices.Equal(got, want) {
-				t.Fatalf("%s: it reads %v", what, got)
-			}
-		case <-time.After(30 * time.Second):
-			t.Fatalf("%s: the spoke was not engaged", what)
+		if got := e.next(t, what).Kinds; !slices.Equal(got, want) {
+			t.Fatalf("%s: it reads %v", what, got)
 		}
 	}
 	until := func(what string, is func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); !is(); {
-			if time.Now().After(deadline) {
-				t.Fatalf("not within 30 s: %s; it shows %+v", what, p.Observation("s"))
-			}
-			time.Sleep(time.Millisecond) //nolint:forbidigo // until the next recheck
-		}
+		e.until(t, what, is)
 	}
 
 	expect("without a template")

@@ -279,24 +279,16 @@ func same(a, b coverage.Result) bool {
 // listed returns the workloads in the cache of a spoke, by kind and all together.
 func listed(ctx context.Context, s *spoke.Spoke) (byKind map[v1alpha1.WorkloadKind][]rule.Key, all []rule.Key, err error) {
 	byKind = map[v1alpha1.WorkloadKind][]rule.Key{}
-	for _, kind := range rule.WorkloadKinds() {
-		if !s.Reads(kind) {
-			continue
-		}
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
-		if err := s.Reader.List(ctx, list); err != nil {
-			return nil, nil, fmt.Errorf("listing the %ss in the cache: %w", kind, err)
-		}
-		keys := make([]rule.Key, 0, len(list.Items))
-		for i := range list.Items {
-			if o := &list.Items[i]; o.DeletionTimestamp.IsZero() {
-				keys = append(keys, rule.Key{Kind: string(kind), Namespace: o.Namespace, Name: o.Name})
+	err = s.Workloads(ctx, func(kind v1alpha1.WorkloadKind, workloads []metav1.PartialObjectMetadata) {
+		keys := make([]rule.Key, 0, len(workloads))
+		for i := range workloads {
+			if o := &workloads[i]; o.DeletionTimestamp.IsZero() {
+				keys = append(keys, rule.WorkloadKeyOf(kind, o))
 			}
 		}
 		byKind[kind], all = keys, append(all, keys...)
-	}
-	return byKind, all, nil
+	})
+	return byKind, all, err //nolint:wrapcheck // it says all
 }
 
 // kinds returns the workloads of all kinds that can be listed. It is not known while the spoke was not asked for each

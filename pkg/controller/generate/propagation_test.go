@@ -96,7 +96,7 @@ func TestPropagation(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p.WorkloadDone("spoke", keyOf(v1alpha1.DeploymentKind, d))
+			p.WorkloadDone("spoke", rule.WorkloadKeyOf(v1alpha1.DeploymentKind, d))
 			p.RuleChanged(rule.KeyOf(ar), []string{"spoke"})
 			later()
 			p.Applied("spoke", rule.KeyOf(ar), func(time.Time) bool { return false })

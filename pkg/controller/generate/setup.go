@@ -92,15 +92,10 @@ func enqueue(q spoke.WorkQueue, priority int, name string, workload rule.Key) {
 	spoke.Enqueue(q, priority, hub.Request(name, workload))
 }
 
-// keyOf returns the key of a workload of a kind. Objects of a cache have no kind.
-func keyOf(kind v1alpha1.WorkloadKind, o client.Object) rule.Key {
-	return rule.Key{Kind: string(kind), Namespace: o.GetNamespace(), Name: o.GetName()}
-}
-
 func (r *Reconciler) onWorkload(kind v1alpha1.WorkloadKind) func(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {
 	return func(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
 		return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
-			priority, key := 0, keyOf(kind, versions[0])
+			priority, key := 0, rule.WorkloadKeyOf(kind, versions[0])
 			if len(versions) == 1 && time.Since(versions[0].GetCreationTimestamp().Time) > recent {
 				priority = handler.LowPriority
 			} else {
@@ -214,17 +209,13 @@ func (r *Reconciler) enqueueWorkloads(ctx context.Context, q spoke.WorkQueue, na
 		return 0 // engaging it enqueues all its keys
 	}
 	n := 0
-	for _, kind := range rule.WorkloadKinds() {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
-		if !s.Reads(kind) || s.Reader.List(ctx, list, opts...) != nil {
-			continue // engaging the spoke, with the kind, enqueues all its keys
+	// After an error, engaging the spoke again enqueues all its keys.
+	_ = s.Workloads(ctx, func(kind v1alpha1.WorkloadKind, workloads []metav1.PartialObjectMetadata) {
+		for i := range workloads {
+			enqueue(q, handler.LowPriority, name, rule.WorkloadKeyOf(kind, &workloads[i]))
 		}
-		for i := range list.Items {
-			enqueue(q, handler.LowPriority, name, keyOf(kind, &list.Items[i]))
-		}
-		n += len(list.Items)
-	}
+		n += len(workloads)
+	}, opts...)
 	return n
 }
 

@@ -108,7 +108,7 @@ func (in *Input) rules() map[rule.Key]covers {
 		if w == nil || string(w.Cluster) != in.Cluster.Name || (ar.Namespace != string(w.Namespace) && !slices.Contains(in.Trusted, ar.Namespace)) {
 			continue
 		}
-		key := rule.Key{Kind: string(w.Kind), Namespace: string(w.Namespace), Name: w.Name}
+		key := rule.WorkloadKey(w)
 		out[key] = max(out[key], in.of(ar))
 	}
 	return out
