@@ -503,20 +503,20 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 
 // tryList reads one object of a kind, bypassing the cache.
 func (c *connection) tryList(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) error {
-	_, err := c.listOne(ctx, cl, gvk)
+	ctx, cancel := c.patient(ctx)
+	defer cancel()
+	_, err := listOne(ctx, cl.GetAPIReader(), gvk)
 	return err
 }
 
-// listOne is tryList, and returns the resourceVersion of the kind.
-func (c *connection) listOne(ctx context.Context, cl cluster.Cluster, gvk schema.GroupVersionKind) (string, error) {
+// listOne reads one object of a kind. The list also has the resourceVersion of the kind, and the number of other objects.
+func listOne(ctx context.Context, reader client.Reader, gvk schema.GroupVersionKind) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	ctx, cancel := c.patient(ctx)
-	defer cancel()
-	if err := cl.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
-		return "", fmt.Errorf("listing %ss: %w", gvk.Kind, err)
+	if err := reader.List(ctx, list, client.Limit(1)); err != nil {
+		return nil, fmt.Errorf("listing %ss: %w", gvk.Kind, err)
 	}
-	return list.ResourceVersion, nil
+	return list, nil
 }
 
 // tend maintains a session until its context ends. An error means that the session must not be served any more.

@@ -2,21 +2,16 @@ package spoke
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 // maxCount bounds what a spoke can say about a number of objects.
 const maxCount = 1 << 30
-
-// asMetadata requests only the metadata of objects.
-const asMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 var errNoCount = errors.New("the spoke does not say how many there are")
 
@@ -25,18 +20,13 @@ var errNoCount = errors.New("the spoke does not say how many there are")
 func (s *Spoke) Count(ctx context.Context, kind v1alpha1.WorkloadKind) (int32, error) {
 	ctx, cancel := s.patient(ctx)
 	defer cancel()
-	return count(ctx, s.counts, kind)
+	return count(ctx, s.past, kind)
 }
 
-func count(ctx context.Context, c rest.Interface, kind v1alpha1.WorkloadKind) (int32, error) {
-	gv := WorkloadMetadata(kind).GroupVersionKind()
-	body, err := bodyOf(ctx, c.Get().AbsPath("apis", gv.Group, gv.Version, WorkloadResource(kind)).Param("limit", "1").SetHeader("Accept", asMetadata))
+func count(ctx context.Context, reader client.Reader, kind v1alpha1.WorkloadKind) (int32, error) {
+	list, err := listOne(ctx, reader, WorkloadMetadata(kind).GroupVersionKind())
 	if err != nil {
-		return 0, fmt.Errorf("counting %ss: %w", kind, err)
-	}
-	var list metav1.PartialObjectMetadataList
-	if err := json.Unmarshal(body, &list); err != nil {
-		return 0, fmt.Errorf("counting %ss: %w", kind, errNotKubernetes)
+		return 0, err
 	}
 	n := int64(len(list.Items))
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -19,12 +20,12 @@ func TestCount(t *testing.T) {
 		want  int32
 		fails bool
 	}{
-		"none":                 {code: 200, body: `{"metadata":{},"items":[]}`},
-		"one":                  {code: 200, body: `{"metadata":{},"items":[{}]}`, want: 1},
-		"many":                 {code: 200, body: `{"metadata":{"continue":"x","remainingItemCount":41},"items":[{}]}`, want: 42},
-		"an absurd number":     {code: 200, body: `{"metadata":{"continue":"x","remainingItemCount":9223372036854775807},"items":[{}]}`, want: maxCount},
-		"less than none":       {code: 200, body: `{"metadata":{"continue":"x","remainingItemCount":-9},"items":[{}]}`, want: 1},
-		"the number is absent": {code: 200, body: `{"metadata":{"continue":"x"},"items":[{}]}`, fails: true},
+		"none":                 {code: 200, body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[]}`},
+		"one":                  {code: 200, body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[{}]}`, want: 1},
+		"many":                 {code: 200, body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"x","remainingItemCount":41},"items":[{}]}`, want: 42},
+		"an absurd number":     {code: 200, body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"x","remainingItemCount":9223372036854775807},"items":[{}]}`, want: maxCount},
+		"less than none":       {code: 200, body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"x","remainingItemCount":-9},"items":[{}]}`, want: 1},
+		"the number is absent": {code: 200, body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"x"},"items":[{}]}`, fails: true},
 		"not Kubernetes":       {code: 200, body: `<html>`, fails: true},
 		"refused":              {code: 403, body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`, fails: true},
 	} {
@@ -38,11 +39,11 @@ func TestCount(t *testing.T) {
 				_, _ = w.Write([]byte(tc.body))
 			}))
 			defer server.Close()
-			c, err := newRESTClient(&rest.Config{Host: server.URL}, server.Client())
+			reader, err := client.New(&rest.Config{Host: server.URL}, client.Options{HTTPClient: server.Client(), Scheme: Scheme, Mapper: restMapper()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := count(t.Context(), c, v1alpha1.CronJobKind)
+			got, err := count(t.Context(), reader, v1alpha1.CronJobKind)
 			if got != tc.want || (err != nil) != tc.fails || apierrors.IsForbidden(err) != (tc.code == 403) {
 				t.Errorf("got %d, %v", got, err)
 			}

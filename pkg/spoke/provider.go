@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -93,8 +92,8 @@ type Spoke struct {
 	Server *url.URL
 
 	accounts typedcorev1.ServiceAccountsGetter
-	// counts reads the numbers of workloads.
-	counts rest.Interface
+	// past reads from the spoke, bypassing the cache.
+	past client.Reader
 
 	allow   kubeconfig.Allowance
 	patient func(context.Context) (context.Context, context.CancelFunc)
@@ -429,7 +428,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
 		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(leanReader{s.cluster.GetAPIReader()}, clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
-		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, counts: c.probes, allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock, memory: c.account, Kinds: s.kinds,
+		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, past: s.cluster.GetAPIReader(), allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock, memory: c.account, Kinds: s.kinds,
 	}
 	p.mu.Unlock()
 

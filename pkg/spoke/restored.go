@@ -57,9 +57,11 @@ func (c *connection) anew(ctx context.Context, err error) bool {
 // spoke was restored.
 func (c *connection) tryRules(ctx context.Context, s *session) error {
 	read := s.guard.Reading(ruleKind.Kind)
-	version, err := c.listOne(ctx, s.cluster, ruleKind)
+	ctx, cancel := c.patient(ctx)
+	defer cancel()
+	list, err := listOne(ctx, s.cluster.GetAPIReader(), ruleKind)
 	if err == nil {
-		read(version)
+		read(list.ResourceVersion)
 	}
 	return err
 }

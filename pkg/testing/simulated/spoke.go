@@ -18,6 +18,11 @@ type resource int
 const (
 	namespaces resource = iota
 	deployments
+	// Only their metadata is read, and they have no objects.
+	statefulSets
+	daemonSets
+	cronJobs
+
 	prometheusRules
 	// prometheuses and thanosRulers have no objects.
 	prometheuses
