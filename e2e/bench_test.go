@@ -664,6 +664,18 @@ func TestBenchQuick(t *testing.T) {
 	if len(all) > 0 {
 		t.Errorf("other requests: %v", all)
 	}
+	eventually(t, "the workloads are counted", func(ctx context.Context) error { // a restart before that would count them later
+		var list v1alpha1.AlertRuleTemplateList
+		if err := b.Hub.Client.List(ctx, &list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if s := list.Items[i].Status.Summary; s != nil && s.Generated == first+rules {
+				return nil
+			}
+		}
+		return errors.New("no template shows them")
+	})
 	after := liveHeap(t, b.profiles, filepath.Join("..", "bin", "heap-quick-after.pprof"))
 	most("bytes of live heap per Deployment and rule", (after-before)/rules, quickHeap)
 	stop()

@@ -425,6 +425,9 @@ func (c *Counter) due(spokes []v1alpha1.SpokeCluster, templates []v1alpha1.Alert
 		name := templates[i].Name
 		exist[name] = true
 		is := c.sums[name]
+		if never := templates[i].Status.Summary == nil && !rule.MaybeGenerates(&templates[i]); never && is == (v1alpha1.TemplateSummary{}) {
+			continue // most built-in templates are never enabled, and need no write
+		}
 		was, shown := c.summaries[name]
 		if shown && (was.value == is || now.Sub(was.at) < c.Intervals.Of(publishInterval)) || !shown && templates[i].Status.Summary != nil && !c.startedLocked(now) {
 			continue

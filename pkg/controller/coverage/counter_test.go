@@ -361,6 +361,31 @@ func TestSummary(t *testing.T) {
 	})
 }
 
+// TestNeverEnabled has disabled templates. One whose workloads were never counted needs no status, and that of another one
+// follows.
+func TestNeverEnabled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, []string{"a"}, "eu")
+		var told []string
+		f.counter.Changes().Listen(func(name string) { told = append(told, name) })
+		for name, status := range map[string]*v1alpha1.TemplateSummary{"never": nil, "once": {Matched: 1, Generated: 1}} {
+			art := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			art.Spec.State, art.Status.Summary = v1alpha1.Disabled, status
+			if err := f.hub.Create(t.Context(), art); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.record(coverage.Generated, "a")
+		for range publishInterval/period + 2 {
+			f.count()
+		}
+		slices.Sort(told)
+		if !slices.Equal(told, []string{"down", "once"}) {
+			t.Errorf("told are %q", told)
+		}
+	})
+}
+
 // TestMemory keeps the outcomes of many workloads in little memory.
 func TestMemory(t *testing.T) {
 	const workloads, most = 50_000, 64 // bytes
