@@ -262,7 +262,9 @@ func (e *evaluating) kinds(t *testing.T) {
 	alerts := map[v1alpha1.WorkloadKind]string{v1alpha1.StatefulSetKind: "StatefulSetDown", v1alpha1.DaemonSetKind: "DaemonSetDown", v1alpha1.CronJobKind: "CronJobFailing"}
 	objects, keys := map[v1alpha1.WorkloadKind]client.Object{}, map[v1alpha1.WorkloadKind]client.ObjectKey{}
 	for _, name := range []string{"statefulset-down", "daemonset-down", "cronjob-failing"} {
-		update(t, e.Hub, &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(tpl *v1alpha1.AlertRuleTemplate) { tpl.Spec.State = v1alpha1.Enabled })
+		update(t, e.Hub, &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(tpl *v1alpha1.AlertRuleTemplate) {
+			tpl.Spec.State, tpl.Spec.Placement = v1alpha1.Enabled, new(onNamed(spokeB)) // the tests after this one use the other spoke
+		})
 	}
 	for kind, name := range named {
 		objects[kind] = workload(kind, e.shop, name)

@@ -15,6 +15,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/plugin/cluster"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
@@ -48,6 +49,10 @@ func TestEachRight(t *testing.T) {
 	ruler := &monitoringv1.ThanosRuler{ObjectMeta: prometheus.ObjectMeta, Spec: monitoringv1.ThanosRulerSpec{RuleSelector: &metav1.LabelSelector{}}}
 	must(t, spoke.Client.Create(t.Context(), prometheus.DeepCopy()))
 	must(t, spoke.Client.Create(t.Context(), ruler))
+	all := template("every-kind") // workloads of the other kinds are read because a template names them
+	all.Spec.Expr = "vector(0) == 1"
+	all.Spec.Workloads = &v1alpha1.WorkloadSelection{Kinds: rule.WorkloadKinds()}
+	create(t, f.Hub, all)
 	k := pluginFor(t, f.Hub, spoke)
 	join := []string{"join", spokeA, "--spoke-context", spokeA, "--timeout", "0"}
 	k.expect(t, exit.OK, "", append(join, "--duration", "10m", "--prometheus", "monitoring/main,ThanosRuler/monitoring/main")...)
