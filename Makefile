@@ -228,7 +228,7 @@ bench-fleet: controlplane ## Measure a manager with a real hub and many simulate
 
 TIME ?= 2m
 
-# The revision of this repository from which 'make explore' upgrades.
+# The revision of this repository from which 'make explore' and 'make e2e-upgrade' upgrade.
 BEFORE ?=
 BEFORE_MANAGER := $(CURDIR)/bin/rulefleet-manager-before
 
@@ -287,6 +287,10 @@ e2e-logs: ## Collect the logs, events and objects of those clusters into a folde
 .PHONY: e2e-stop
 e2e-stop: ## Remove those clusters.
 	@$(E2E) stop
+
+.PHONY: e2e-upgrade
+e2e-upgrade: plugin image ## Upgrade from the chart of the revision BEFORE on kind clusters of its own, with templates that have its keys, and remove them.
+	@.ci/step 'e2e: upgrade from $(BEFORE)' e2e/upgrade.sh $(IMAGE) $(BEFORE)
 
 # Builds the node image on machines that cannot reach a registry.
 KIND_NODE_BUILDER ?= ../shared/kind-node/build-node-image.sh

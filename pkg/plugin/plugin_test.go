@@ -179,7 +179,10 @@ func withCoverage(t *testing.T) []client.Object {
 		case *v1alpha1.SpokeCluster:
 			switch o.Name {
 			case "eu-1":
-				o.Status.Workloads = []v1alpha1.WorkloadCount{{Kind: v1alpha1.DeploymentKind, Total: 12, Covered: 8}, {Kind: v1alpha1.StatefulSetKind, Total: 3, Covered: 2}}
+				o.Status.Workloads = []v1alpha1.WorkloadCount{
+					{Kind: v1alpha1.DeploymentKind, Total: 12, Covered: 8}, {Kind: v1alpha1.StatefulSetKind, Total: 3, Covered: 2},
+					{Kind: v1alpha1.DaemonSetKind, Total: 2, Covered: 2}, {Kind: v1alpha1.CronJobKind},
+				}
 				o.Status.Uncovered = []v1alpha1.UncoveredWorkload{
 					{Kind: v1alpha1.StatefulSetKind, Namespace: "bank", Name: "db", Reason: v1alpha1.UncoveredNoTemplate},
 					{Kind: v1alpha1.DeploymentKind, Namespace: "batch", Name: "report", Reason: v1alpha1.UncoveredDisabled},

@@ -122,7 +122,7 @@ func (r *Reconciler) misplaced(ctx context.Context, w *templating.Workload, ar, 
 		return 0, fmt.Errorf("%s: %w", before, err)
 	}
 	s := r.Spokes.Spoke(w.Cluster.Name)
-	if s == nil || cluster == nil || live.UID != existing.UID || fixed(ar, live) || t.Name == "" {
+	if s == nil || cluster == nil || live.UID != existing.UID || fixed(ar, live) || t.Name == "" || templating.Frozen(t) {
 		return reader.Again(r.Intervals), nil
 	}
 	inSpoke := s.Live.Reading()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/plugin/env"
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
 	"github.com/rulefleet/rulefleet/pkg/plugin/output"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // NewCoverage returns the command coverage.
@@ -210,6 +212,15 @@ func coverageNotes(s *v1alpha1.SpokeCluster) (out []string) {
 	}
 	if connected := condition(s.Status.Conditions, v1alpha1.ConditionConnected); connected.Status != metav1.ConditionTrue {
 		out = append(out, fmt.Sprintf("Spoke %s: the numbers may be outdated (%s).", s.Name, connected.Reason))
+	}
+	var unread []string
+	for _, kind := range rule.WorkloadKinds() {
+		if !slices.ContainsFunc(s.Status.Workloads, func(n v1alpha1.WorkloadCount) bool { return n.Kind == kind }) {
+			unread = append(unread, string(kind)+"s")
+		}
+	}
+	if len(unread) > 0 {
+		out = append(out, fmt.Sprintf("Spoke %s: %s are not counted, because Rulefleet's account in the spoke can't list them. Run kubectl rulefleet join again to grant the permission.", s.Name, strings.Join(unread, ", ")))
 	}
 	more := -len(s.Status.Uncovered)
 	for _, n := range s.Status.Workloads {
