@@ -9,7 +9,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 	"github.com/rulefleet/rulefleet/pkg/testing/oracle"
 )
@@ -321,47 +321,54 @@ func (x *exploration) labels() string {
 }
 
 func (x *exploration) editsTemplate() string {
-	n := x.rnd.IntN(1000)
+	n, kinds := x.rnd.IntN(1000), rule.WorkloadKinds()
+	kinds = kinds[:1+x.rnd.IntN(len(kinds))]
 	if !x.hubAnswers() {
 		return ""
 	}
-	x.say("a person edits the template: %d", n)
+	x.say("a person edits the template: %d, for %v", n, kinds)
 	x.touched["all"] = true
 	update(x.t, x.Hub, template("explored"), func(t *v1alpha1.AlertRuleTemplate) {
-		t.Spec.Expr = fmt.Sprintf(`up{deployment="$(deployment.name)"} == %d`, n)
+		t.Spec.Expr, t.Spec.Workloads = fmt.Sprintf(`up{workload="$(workload.name)"} == %d`, n), &v1alpha1.WorkloadSelection{Kinds: kinds}
 	})
 	return "edit the template"
 }
 
+// workload picks a workload of a spoke.
+func (x *exploration) workload() (*explored, client.Object) {
+	kinds := rule.WorkloadKinds()
+	return x.target(), workload(kinds[x.rnd.IntN(len(kinds))], exploredNamespace, fmt.Sprintf("explored-%d", x.rnd.IntN(2)))
+}
+
 func (x *exploration) deploys() string {
-	s, name, off := x.target(), fmt.Sprintf("explored-%d", x.rnd.IntN(4)), x.rnd.IntN(4) == 0
+	s, w := x.workload()
+	off := x.rnd.IntN(4) == 0
 	if s == nil {
 		return ""
 	}
-	d := deployment(exploredNamespace, name)
-	err := read(x.t.Context(), s.m, client.ObjectKeyFromObject(d), &appsv1.Deployment{})
-	if err != nil {
-		x.say("Deployment %s is created in %s", name, s.name)
-		must(x.t, s.m.Client.Create(x.t.Context(), d))
-		return "create a Deployment"
+	what := fmt.Sprintf("%T %s", w, w.GetName())
+	if err := read(x.t.Context(), s.m, client.ObjectKeyFromObject(w), w.DeepCopyObject().(client.Object)); err != nil {
+		x.say("%s is created in %s", what, s.name)
+		must(x.t, s.m.Client.Create(x.t.Context(), w))
+		return "create a workload"
 	}
 	value := map[bool]string{true: "disabled", false: "enabled"}[off]
-	x.say("Deployment %s in %s wants its alerts: %s", name, s.name, value)
+	x.say("%s in %s wants its alerts: %s", what, s.name, value)
 	x.touched["all"] = true
-	update(x.t, s.m, d, func(d *appsv1.Deployment) {
-		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AdjustmentPrefix+"alerts", value)
+	update(x.t, s.m, w, func(w client.Object) {
+		w.SetAnnotations(map[string]string{v1alpha1.AdjustmentPrefix + "alerts": value})
 	})
-	return "annotate a Deployment"
+	return "annotate a workload"
 }
 
 func (x *exploration) undeploys() string {
-	s, name := x.target(), fmt.Sprintf("explored-%d", x.rnd.IntN(4))
-	if s == nil || s.m.Client.Delete(x.t.Context(), deployment(exploredNamespace, name)) != nil {
+	s, w := x.workload()
+	if s == nil || s.m.Client.Delete(x.t.Context(), w) != nil {
 		return ""
 	}
-	x.say("Deployment %s is deleted in %s", name, s.name)
+	x.say("%T %s is deleted in %s", w, w.GetName(), s.name)
 	x.touched["all"] = true
-	return "delete a Deployment"
+	return "delete a workload"
 }
 
 // drifts has somebody change or delete a PrometheusRule in a spoke.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +28,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/testing/explore"
 	"github.com/rulefleet/rulefleet/pkg/testing/faultproxy"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
@@ -403,9 +403,8 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 	if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonReady {
 		faults = append(faults, fmt.Sprintf("SpokeCluster %s: %+v", s.name, c))
 	}
-	var deployments appsv1.DeploymentList
 	var namespaces corev1.NamespaceList
-	if err := errors.Join(s.m.Client.List(ctx, &deployments), s.m.Client.List(ctx, &namespaces)); err != nil {
+	if err := s.m.Client.List(ctx, &namespaces); err != nil {
 		return nil, err
 	}
 	all := make([]*v1alpha1.AlertRuleTemplate, 0, len(templates))
@@ -413,15 +412,22 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 		all = append(all, &templates[i])
 	}
 	want := map[string]*v1alpha1.AlertRule{}
-	for i := range deployments.Items {
-		d := &deployments.Items[i]
-		w := templating.Workload{Kind: v1alpha1.DeploymentKind, Cluster: state.Cluster, Namespace: d.Namespace, Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}
-		for j := range namespaces.Items {
-			if namespaces.Items[j].Name == d.Namespace {
-				w.NamespaceLabels = namespaces.Items[j].Labels
-			}
+	for _, kind := range rule.WorkloadKinds() {
+		var list metav1.PartialObjectMetadataList
+		list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
+		if err := s.m.Client.List(ctx, &list); err != nil {
+			return nil, err
 		}
-		maps.Copy(want, oracle.Generated(w, all, fleet.GeneratedNamespace))
+		for i := range list.Items {
+			o := &list.Items[i]
+			w := templating.Workload{Kind: kind, Cluster: state.Cluster, Namespace: o.Namespace, Name: o.Name, Labels: o.Labels, Annotations: o.Annotations}
+			for j := range namespaces.Items {
+				if namespaces.Items[j].Name == o.Namespace {
+					w.NamespaceLabels = namespaces.Items[j].Labels
+				}
+			}
+			maps.Copy(want, oracle.Generated(w, all, fleet.GeneratedNamespace))
+		}
 	}
 	for _, ar := range rules {
 		if w := ar.Spec.WorkloadRef; w == nil || string(w.Cluster) != s.name {

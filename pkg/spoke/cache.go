@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,6 +113,9 @@ const (
 	maxAdjustment = 8 << 10 // of those that adjust a workload's AlertRules
 )
 
+// ownAnnotations are the prefixes of annotations that Kubernetes and kubectl write. Some of them change with each rollout.
+var ownAnnotations = []string{"kubectl.kubernetes.io/", "deployment.kubernetes.io/", "deprecated.daemonset.template.generation"}
+
 // trimMetadata drops the metadata that Kubernetes and kubectl keep for themselves.
 func trimMetadata(in any) (any, error) {
 	o, err := meta.Accessor(in)
@@ -129,7 +133,7 @@ func trimMetadata(in any) (any, error) {
 			limit = maxAdjustment
 		}
 		switch {
-		case strings.HasPrefix(key, "kubectl.kubernetes.io/"), strings.HasPrefix(key, "deployment.kubernetes.io/"):
+		case slices.ContainsFunc(ownAnnotations, func(prefix string) bool { return strings.HasPrefix(key, prefix) }):
 			delete(annotations, key)
 		case len(value) > limit:
 			annotations[key] = strings.Clone(value[:limit]) // a substring would keep the whole value in memory

@@ -25,7 +25,7 @@ func everything(labels map[string]string) metav1.ObjectMeta {
 		Name: "name", GenerateName: "n", Namespace: "ns", UID: "uid", ResourceVersion: "7", Generation: 3,
 		CreationTimestamp: created, DeletionTimestamp: &created, DeletionGracePeriodSeconds: new(int64(1)),
 		Labels:          labels,
-		Annotations:     map[string]string{"team": "shop", "kubectl.kubernetes.io/last-applied-configuration": "{…}", "deployment.kubernetes.io/revision": "3"},
+		Annotations:     map[string]string{"team": "shop", "kubectl.kubernetes.io/last-applied-configuration": "{…}", "deployment.kubernetes.io/revision": "3", "deprecated.daemonset.template.generation": "3"},
 		OwnerReferences: []metav1.OwnerReference{{Name: "owner"}}, Finalizers: []string{"f"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1("{}")}},
 	}

@@ -14,6 +14,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
 // kept returns a Deployment's metadata as it is cached, with texts of its own.
@@ -90,6 +91,41 @@ func TestSizes(t *testing.T) {
 				t.Errorf("it is estimated as × %.2f", ratio)
 			}
 		})
+	}
+}
+
+// A workload of another kind takes no more memory in a cache than a Deployment.
+func TestKindsTakeEqualMemory(t *testing.T) {
+	own := map[v1alpha1.WorkloadKind]string{v1alpha1.DeploymentKind: "deployment.kubernetes.io/revision", v1alpha1.DaemonSetKind: "deprecated.daemonset.template.generation"}
+	sizes := map[v1alpha1.WorkloadKind]int64{}
+	for _, kind := range rule.WorkloadKinds() {
+		const n = 5000
+		store := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{toolscache.NamespaceIndex: toolscache.MetaNamespaceIndexFunc})
+		before := heapInUse()
+		for i := range n {
+			o := kept(i, 4, 0)
+			o.SetGroupVersionKind(WorkloadMetadata(kind).GroupVersionKind())
+			o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 2000)}}}
+			o.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": strings.Repeat("x", 3000)}
+			if name, has := own[kind]; has {
+				o.Annotations[name] = fmt.Sprint(i)
+			}
+			in, err := trimMetadata(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Add(in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sizes[kind] = (heapInUse() - before) / n
+		runtime.KeepAlive(store)
+	}
+	t.Logf("bytes each: %v", sizes)
+	for kind, size := range sizes {
+		if most := sizes[v1alpha1.DeploymentKind] * 101 / 100; size > most || size == 0 {
+			t.Errorf("a %s takes %d bytes, and may take %d", kind, size, most)
+		}
 	}
 }
 

@@ -136,13 +136,16 @@ func explore(s *model.Schedule) *exploration {
 	e.Managed = func() map[types.NamespacedName]client.Object { return e.Hub.Objects("AlertRule") }
 	e.Begin()
 	if rapid.Bool().Draw(e.T, "with a template") {
-		e.Say("a person has applied a template, and Deployments have AlertRules")
+		e.Say("a person has applied a template, and workloads have AlertRules")
 		t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: exploredTemplates[0]}}
 		t.Spec.AlertSpec, t.Spec.State = v1alpha1.AlertSpec{Alert: "Down", Expr: "up == 0", For: "1m", Severity: "warning"}, v1alpha1.Enabled
 		t.Spec.Placement = &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
+		t.Spec.Workloads = &v1alpha1.WorkloadSelection{Kinds: exploredKinds}
 		e.put(t)
-		for _, name := range exploredDeployments {
-			e.deploy(types.NamespacedName{Namespace: "shop", Name: name}, "web")
+		for _, kind := range exploredKinds {
+			for _, name := range exploredNames {
+				e.deploy(kind, types.NamespacedName{Namespace: "shop", Name: name}, "web")
+			}
 		}
 		e.Live(time.Minute, e.observe)
 	}
@@ -154,7 +157,7 @@ func (e *exploration) start(p *model.Process) {
 	if err := hub.SetupIndexes(ctx, p.OnHub, "hub", exploredNamespace); err != nil {
 		e.Fatal(err)
 	}
-	only := &emptied{one: spoke.Spoke{Name: model.SpokeName, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}}
+	only := &emptied{one: spoke.Spoke{Name: model.SpokeName, Kinds: exploredKinds, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}}
 	r := NewReconciler(Options{
 		Hub: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e, p: p}, Guard: hub.Guard{Kinds: e.Kinds()},
 		Witness: hub.NewWitness(), Brake: e.Hold(p, brake.Generate), Spokes: &spokeOf{emptied: only, p: p}, Recorder: model.NoEvents{},
@@ -182,8 +185,8 @@ func (e *exploration) start(p *model.Process) {
 	}
 	p.SawInSpoke = func(c model.Change) {
 		switch c.Kind {
-		case "Deployment":
-			p.Deliver(r.onWorkload(v1alpha1.DeploymentKind)(model.SpokeName, nil), c, read.Update)
+		case "Deployment", "StatefulSet":
+			p.Deliver(r.onWorkload(v1alpha1.WorkloadKind(c.Kind))(model.SpokeName, nil), c, read.Update)
 		case "Namespace":
 			p.Deliver(r.onNamespace(model.SpokeName, nil), c, func(e event.UpdateEvent) bool {
 				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
@@ -199,9 +202,19 @@ func (e *exploration) rule(name string) *v1alpha1.AlertRule {
 	return ar
 }
 
-// wanted returns the AlertRules of a Deployment by name. known is false without a SpokeCluster.
-func (e *exploration) wanted(key types.NamespacedName, labels map[string]string) (_ map[string]*v1alpha1.AlertRule, known bool) {
-	d, ok := e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: key}).(*metav1.PartialObjectMetadata)
+// workloads returns the workloads in the spoke.
+func (e *exploration) workloads() (out []rule.Key) {
+	for _, kind := range exploredKinds {
+		for _, key := range slices.SortedFunc(maps.Keys(e.Spoke.Objects(string(kind))), oracle.CompareKeys) {
+			out = append(out, rule.Key{Kind: string(kind), Namespace: key.Namespace, Name: key.Name})
+		}
+	}
+	return out
+}
+
+// wanted returns the AlertRules of a workload by name. known is false without a SpokeCluster.
+func (e *exploration) wanted(key rule.Key, labels map[string]string) (_ map[string]*v1alpha1.AlertRule, known bool) {
+	d, ok := e.Spoke.Find(refOf(key)).(*metav1.PartialObjectMetadata)
 	if !ok {
 		return nil, true
 	}
@@ -210,7 +223,7 @@ func (e *exploration) wanted(key types.NamespacedName, labels map[string]string)
 	if err != nil || c == nil {
 		return nil, false
 	}
-	w := workload(v1alpha1.DeploymentKind, d, ns)
+	w := workload(v1alpha1.WorkloadKind(key.Kind), d, ns)
 	w.Cluster = *c
 	if labels != nil {
 		w.Cluster.Labels = labels
@@ -222,10 +235,11 @@ func (e *exploration) wanted(key types.NamespacedName, labels map[string]string)
 	return oracle.Generated(*w, templates, exploredNamespace), true
 }
 
-func workloadOf(ar *v1alpha1.AlertRule) types.NamespacedName {
-	w := ar.Spec.WorkloadRef
-	return types.NamespacedName{Namespace: string(w.Namespace), Name: w.Name}
+func refOf(workload rule.Key) model.Ref {
+	return model.Ref{Kind: workload.Kind, NamespacedName: workload.NamespacedName()}
 }
+
+func workloadOf(ar *v1alpha1.AlertRule) rule.Key { return rule.WorkloadKey(ar.Spec.WorkloadRef) }
 
 // keepsEdits checks what the operator applied.
 func (e *exploration) keepsEdits(o client.Object) {
@@ -239,7 +253,7 @@ func (e *exploration) keepsEdits(o client.Object) {
 func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 	if !hub.Generated(ar) {
 		want := false
-		for key := range e.Spoke.Objects("Deployment") {
+		for _, key := range e.workloads() {
 			wanted, _ := e.wanted(key, nil)
 			want = want || wanted[ar.Name] != nil
 		}
@@ -256,7 +270,7 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 	case want[ar.Name] != nil && fixed(want[ar.Name], ar):
 		e.Violation("%s is removed, and it is wanted", ar.Name)
 	case e.Released(rule.KeyOf(ar)): // a person asked for it
-	case e.lost[template][ar.UID] && e.Spoke.Find(model.Ref{Kind: "Deployment", NamespacedName: key}) != nil:
+	case e.lost[template][ar.UID] && e.Spoke.Find(refOf(key)) != nil:
 		e.Violation("%s is removed, and its template was lost", ar.Name)
 	case e.Unlabeled[ar.UID]:
 		if before, _ := e.wanted(key, e.Lost); before[ar.Name] != nil {
@@ -291,10 +305,10 @@ func (e *exploration) observe() {
 	e.Observe(wanted)
 }
 
-// check compares the AlertRules with the templates and the Deployments.
+// check compares the AlertRules with the templates and the workloads.
 func (e *exploration) check() {
 	wanted := map[string]bool{}
-	for _, key := range slices.SortedFunc(maps.Keys(e.Spoke.Objects("Deployment")), oracle.CompareKeys) {
+	for _, key := range e.workloads() {
 		want, known := e.wanted(key, nil)
 		if !known {
 			e.Violation("there is no SpokeCluster")
@@ -353,7 +367,8 @@ func (e *exploration) personAppliesATemplate(*rapid.T) {
 	state := rapid.SampledFrom([]v1alpha1.State{v1alpha1.Enabled, v1alpha1.Enabled, v1alpha1.Disabled}).Draw(e.T, "state")
 	e.version++
 	e.Budget.Edits++
-	e.Say("a person applies template %s, version %d, %s, %s Deployments, %s", name, e.version, where, which, state)
+	kinds := exploredKinds[:rapid.IntRange(1, len(exploredKinds)).Draw(e.T, "kinds")]
+	e.Say("a person applies template %s, version %d, %s, %s %v, %s", name, e.version, where, which, kinds, state)
 	t := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	t.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Down", Expr: fmt.Sprintf("up == %d", e.version), For: "1m", Severity: "warning"}
 	t.Spec.State = state
@@ -365,9 +380,10 @@ func (e *exploration) personAppliesATemplate(*rapid.T) {
 		"by other label": {Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "dev"}}},
 		"by name":        {Names: []v1alpha1.ClusterName{model.SpokeName}}, "elsewhere": {Names: []v1alpha1.ClusterName{"other"}},
 	}[where]
+	t.Spec.Workloads = &v1alpha1.WorkloadSelection{Kinds: kinds}
 	switch which {
 	case "app=web":
-		t.Spec.Workloads = &v1alpha1.WorkloadSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}
+		t.Spec.Workloads.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	case "team=a":
 		t.Spec.Namespaces = &v1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}}
 	}
@@ -446,8 +462,8 @@ func (e *exploration) personDeletesARule(*rapid.T) {
 // otherCreates creates an AlertRule in the place of one that a template may generate.
 func (e *exploration) otherCreates(*rapid.T) {
 	template := rapid.SampledFrom(exploredTemplates).Draw(e.T, "template")
-	key := e.pick()
-	name := rule.GeneratedName(template, model.SpokeName, v1alpha1.DeploymentKind, key.Namespace, key.Name)
+	kind, key := e.pick()
+	name := rule.GeneratedName(template, model.SpokeName, kind, key.Namespace, key.Name)
 	if !e.Defined("alertrules") || e.rule(name) != nil {
 		e.Skip("not now")
 	}
@@ -459,14 +475,18 @@ func (e *exploration) otherCreates(*rapid.T) {
 	e.Create(e.Hub, ar)
 }
 
-func (e *exploration) pick() types.NamespacedName {
-	return types.NamespacedName{Namespace: "shop", Name: rapid.SampledFrom(exploredDeployments).Draw(e.T, "deployment")}
+func (e *exploration) pick() (v1alpha1.WorkloadKind, types.NamespacedName) {
+	return rapid.SampledFrom(exploredKinds).Draw(e.T, "kind"), types.NamespacedName{Namespace: "shop", Name: rapid.SampledFrom(exploredNames).Draw(e.T, "name")}
 }
 
-var exploredDeployments = []string{"a", "b"}
+// Workloads of different kinds have the same names.
+var (
+	exploredKinds = rule.WorkloadKinds()[:2]
+	exploredNames = []string{"a", "b"}
+)
 
-func (e *exploration) deploy(key types.NamespacedName, app string) {
-	d := spoke.WorkloadMetadata(v1alpha1.DeploymentKind)
+func (e *exploration) deploy(kind v1alpha1.WorkloadKind, key types.NamespacedName, app string) {
+	d := spoke.WorkloadMetadata(kind)
 	d.Namespace, d.Name, d.Labels = key.Namespace, key.Name, map[string]string{"app": app}
 	if e.Spoke.Find(model.RefOf(d)) == nil {
 		e.Create(e.Spoke, d)
@@ -475,19 +495,21 @@ func (e *exploration) deploy(key types.NamespacedName, app string) {
 	_, _ = e.Spoke.Update(d)
 }
 
-func (e *exploration) deploymentIsApplied(*rapid.T) {
-	key, app := e.pick(), rapid.SampledFrom([]string{"web", "web", "other"}).Draw(e.T, "app")
-	e.Say("Deployment %s is applied, app=%s", key.Name, app)
+func (e *exploration) workloadIsApplied(*rapid.T) {
+	kind, key := e.pick()
+	app := rapid.SampledFrom([]string{"web", "web", "other"}).Draw(e.T, "app")
+	e.Say("%s %s is applied, app=%s", kind, key.Name, app)
 	e.Budget.Edits++
-	e.deploy(key, app)
+	e.deploy(kind, key, app)
 }
 
-func (e *exploration) deploymentIsDeleted(*rapid.T) {
-	r := model.Ref{Kind: "Deployment", NamespacedName: e.pick()}
+func (e *exploration) workloadIsDeleted(*rapid.T) {
+	kind, key := e.pick()
+	r := model.Ref{Kind: string(kind), NamespacedName: key}
 	if e.Spoke.Find(r) == nil {
 		e.Skip("there is none")
 	}
-	e.Say("Deployment %s is deleted", r.Name)
+	e.Say("%s %s is deleted", kind, r.Name)
 	_ = e.Spoke.Delete(r, nil)
 }
 
@@ -497,7 +519,7 @@ func (e *exploration) manyAreApplied(*rapid.T) {
 	}
 	e.Say("%d Deployments are applied", model.Crowd)
 	for i := range model.Crowd {
-		e.deploy(model.Many(i), "web")
+		e.deploy(v1alpha1.DeploymentKind, model.Many(i), "web")
 	}
 }
 
@@ -613,7 +635,7 @@ func TestExplore(t *testing.T) {
 		e.Run(map[string]func(*rapid.T){
 			"applyTemplate": e.personAppliesATemplate, "deleteTemplate": e.personDeletesATemplate,
 			"edit": e.personEditsARule, "reset": e.personResetsARule, "delete": e.personDeletesARule, "otherCreates": e.otherCreates,
-			"deploy": e.deploymentIsApplied, "undeploy": e.deploymentIsDeleted, "deployMany": e.manyAreApplied, "undeployMany": e.manyAreDeleted,
+			"deploy": e.workloadIsApplied, "undeploy": e.workloadIsDeleted, "deployMany": e.manyAreApplied, "undeployMany": e.manyAreDeleted,
 			"labelNamespace": e.namespaceIsLabeled,
 			"loseTemplates":  e.hubLosesTemplates, "defineTemplates": e.hubDefinesTemplatesAgain, "restoreTemplates": e.personRestoresTemplates,
 			"loseRules": e.hubLosesRules, "defineRules": e.hubDefinesRulesAgain, "restoreRules": e.personRestoresRules,

@@ -30,6 +30,12 @@ var mutations = map[string]struct {
 	"Deployments are not read from the API server": {
 		"pkg/controller/generate/confirm.go", "out, err := r.confirm(ctx, reader, key, w, rules)", "out, err := rules, error(nil)", []string{"controller/generate"},
 	},
+	"AlertRules are looked up without the kind of their workload": {
+		"pkg/controller/hub/index.go", `return cluster + "/" + workload.Kind + "/"`, `return cluster + "/"`, []string{"controller/generate"},
+	},
+	"workloads of two kinds share the names of AlertRules": {
+		"pkg/rule/name.go", "if kind != v1alpha1.DeploymentKind {\n\t\tdigested", "if false {\n\t\tdigested", []string{"controller/generate"},
+	},
 	"expectations are dropped": {
 		"pkg/controller/expect/expect.go", "\tif n.until.IsZero() {\n\t\treturn patience\n\t}\n\treturn max(n.until.Sub(w.clock.Now()), 0)", "\t_ = n\n\treturn 0", []string{"controller/distribute"},
 	},
