@@ -3,6 +3,7 @@
 package status
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -34,10 +35,13 @@ type Board struct {
 
 	mu     sync.Mutex
 	spokes map[string]*reported
+	// holders are the spokes with a verdict on a rule. Most rules have one, and there are many spokes.
+	holders map[rule.Key][]*reported
 }
 
 // reported is what is known of one spoke.
 type reported struct {
+	name     string
 	verdicts map[rule.Key]*verdict
 
 	// complete means that practically all verdicts have arrived. told is the last message about failures since then.
@@ -76,7 +80,7 @@ func (v *verdict) bad() bool {
 // spoke per second may change back and forth. changed is called without a lock when the message about a spoke's failures
 // changes.
 func NewBoard(intervals interval.Scale, perSecond int, changed func(spoke string)) *Board {
-	return &Board{intervals: intervals, rate: perSecond, changed: changed, firing: rate.NewLimiter(firingRate, firingBurst), spokes: map[string]*reported{}}
+	return &Board{intervals: intervals, rate: perSecond, changed: changed, firing: rate.NewLimiter(firingRate, firingBurst), spokes: map[string]*reported{}, holders: map[rule.Key][]*reported{}}
 }
 
 // Report records the latest verdict on the AlertRule with a UID in the row's spoke.
@@ -99,7 +103,7 @@ func (b *Board) Forget(key rule.Key, spoke string) {
 			return false
 		}
 		shown := !s.verdicts[key].orphan
-		b.removeLocked(spoke, s, key)
+		b.removeLocked(s, key)
 		return shown
 	})
 }
@@ -124,6 +128,9 @@ func (b *Board) recordLocked(key rule.Key, of types.UID, row v1alpha1.ClusterSta
 	v := s.verdicts[key]
 	same := v != nil && v.leftover == leftover && v.of == of && equality.Semantic.DeepEqual(v.row, row)
 	news, wasBad := !same || v.orphan, v.bad()
+	if v == nil {
+		b.holders[key] = append(b.holders[key], s)
+	}
 	if leftover || !v.continues(of, &row) {
 		v = &verdict{of: of, leftover: leftover}
 		s.verdicts[key] = v
@@ -133,16 +140,27 @@ func (b *Board) recordLocked(key rule.Key, of types.UID, row v1alpha1.ClusterSta
 		v.reported(&row)
 	}
 	if !same && (wasBad || v.bad()) {
-		b.lookLaterLocked(string(row.Name), s, failuresInterval)
+		b.lookLaterLocked(s, failuresInterval)
 	}
 	return news
 }
 
-func (b *Board) removeLocked(spoke string, s *reported, key rule.Key) {
+func (b *Board) removeLocked(s *reported, key rule.Key) {
 	if s.verdicts[key].bad() {
-		b.lookLaterLocked(spoke, s, failuresInterval)
+		b.lookLaterLocked(s, failuresInterval)
 	}
 	delete(s.verdicts, key)
+	b.releaseLocked(s, key)
+}
+
+// releaseLocked removes a spoke from the holders of a rule.
+func (b *Board) releaseLocked(s *reported, key rule.Key) {
+	left := slices.DeleteFunc(b.holders[key], func(h *reported) bool { return h == s })
+	if len(left) == 0 {
+		delete(b.holders, key)
+		return
+	}
+	b.holders[key] = left
 }
 
 // spokeLocked returns what is known of a spoke. The first call starts the wait for its verdicts, of which there
@@ -151,11 +169,11 @@ func (b *Board) spokeLocked(name string) *reported {
 	s, ok := b.spokes[name]
 	if !ok {
 		s = &reported{
-			verdicts: map[rule.Key]*verdict{}, began: time.Now(),
+			name: name, verdicts: map[rule.Key]*verdict{}, began: time.Now(),
 			bucket: rate.NewLimiter(rate.Limit(b.rate), flapBurst*b.rate), served: map[string]int{},
 		}
 		b.spokes[name] = s
-		b.lookLaterLocked(name, s, failuresInterval)
+		b.lookLaterLocked(s, failuresInterval)
 	}
 	return s
 }
@@ -170,6 +188,9 @@ func (b *Board) forgetSpoke(name string) {
 				timer.Stop()
 			}
 		}
+		for key := range s.verdicts {
+			b.releaseLocked(s, key)
+		}
 	}
 	delete(b.spokes, name)
 }
@@ -178,13 +199,13 @@ func (b *Board) forgetSpoke(name string) {
 func (b *Board) drop(key rule.Key, except types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for name, s := range b.spokes {
+	for _, s := range slices.Clone(b.holders[key]) {
 		switch v := s.verdicts[key]; {
-		case v == nil || except != "" && (v.leftover || v.of == except):
+		case except != "" && (v.leftover || v.of == except):
 		case v.leftover:
 			v.orphan = true
 		default:
-			b.removeLocked(name, s, key)
+			b.removeLocked(s, key)
 		}
 	}
 }
@@ -203,12 +224,12 @@ func (b *Board) collect(key rule.Key, which func(*verdict) bool) map[string]v1al
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out map[string]v1alpha1.ClusterStatus
-	for name, s := range b.spokes {
-		if v := s.verdicts[key]; v != nil && which(v) {
+	for _, s := range b.holders[key] {
+		if v := s.verdicts[key]; which(v) {
 			if out == nil {
 				out = map[string]v1alpha1.ClusterStatus{}
 			}
-			out[name] = v.row
+			out[s.name] = v.row
 		}
 	}
 	return out

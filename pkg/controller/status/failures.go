@@ -33,23 +33,23 @@ func (b *Board) Failing(name string) (message string, known bool) {
 	return s.told, s.complete
 }
 
-func (b *Board) lookLaterLocked(name string, s *reported, after time.Duration) {
+func (b *Board) lookLaterLocked(s *reported, after time.Duration) {
 	if s.look == nil {
-		s.look = time.AfterFunc(b.intervals.Of(after), func() { b.look(name, s) })
+		s.look = time.AfterFunc(b.intervals.Of(after), func() { b.look(s) })
 	}
 }
 
 // look reports a spoke if its message has changed.
-func (b *Board) look(name string, s *reported) {
+func (b *Board) look(s *reported) {
 	b.mu.Lock()
-	if b.spokes[name] != s {
+	if b.spokes[s.name] != s {
 		b.mu.Unlock()
 		return // it is gone
 	}
 	s.look = nil
 	now := time.Now()
 	if !s.complete && now.Sub(s.last) < b.intervals.Of(failuresQuiet) && now.Sub(s.began) < b.intervals.Of(failuresPatience) {
-		b.lookLaterLocked(name, s, failuresQuiet)
+		b.lookLaterLocked(s, failuresQuiet)
 		b.mu.Unlock()
 		return
 	}
@@ -58,7 +58,7 @@ func (b *Board) look(name string, s *reported) {
 	s.complete, s.told = true, message
 	b.mu.Unlock()
 	if news {
-		b.changed(name)
+		b.changed(s.name)
 	}
 }
 

@@ -212,11 +212,11 @@ func TestFailuresOfASpokeThatIsGone(t *testing.T) {
 		h.report("a", "web", v1alpha1.ReasonRejected, "no")
 		was := h.spokes["a"]
 		h.forgetSpoke("a")
-		h.look("a", was) // its timer went off meanwhile
+		h.look(was) // its timer went off meanwhile
 		h.drop(rule.AlertRuleKey("shop", "web"), "")
 		h.wait(time.Hour)
-		if len(h.spokes) > 0 {
-			t.Errorf("left: %v", h.spokes)
+		if len(h.spokes) > 0 || len(h.holders) > 0 {
+			t.Errorf("left: %v, %v", h.spokes, h.holders)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func (b *Board) admitLocked(key rule.Key, of types.UID, row *v1alpha1.ClusterSta
 	}
 	held := *row
 	v.held = &held
-	b.againLaterLocked(string(row.Name), s)
+	b.againLaterLocked(s)
 	return false
 }
 
@@ -101,16 +101,16 @@ func (h *history) reported(row *v1alpha1.ClusterStatus) {
 	h.held = nil
 }
 
-func (b *Board) againLaterLocked(name string, s *reported) {
+func (b *Board) againLaterLocked(s *reported) {
 	if s.again == nil {
-		s.again = time.AfterFunc(flapRetry, func() { b.again(name, s) })
+		s.again = time.AfterFunc(flapRetry, func() { b.again(s) })
 	}
 }
 
 // again reports the rows that may be reported now.
-func (b *Board) again(name string, s *reported) {
+func (b *Board) again(s *reported) {
 	b.release(func() (free []waitingRow) {
-		if b.spokes[name] != s {
+		if b.spokes[s.name] != s {
 			return nil // it is gone
 		}
 		s.again = nil
@@ -126,7 +126,7 @@ func (b *Board) again(name string, s *reported) {
 		}
 		s.served = served
 		if len(served) > 0 {
-			b.againLaterLocked(name, s)
+			b.againLaterLocked(s)
 		}
 		return free
 	})

@@ -2,24 +2,21 @@ package validation
 
 import (
 	"fmt"
+	"sync"
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/lru"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
-
-// maxRemembered limits the number of cached results of a Validator, to the rules of a large hub.
-const maxRemembered = 1 << 16
 
 // Validator validates AlertRules, RulePacks and AlertRuleTemplates, and remembers the results by UID and generation, which
 // identify the spec: an AlertRule is validated for each of its spokes, and that takes up to half a second. Use New
 // to create one.
 type Validator struct {
 	options Options
-	answers *lru.Cache
+	results results
 	// asking prevents that a hundred workers compute the same result at once.
 	asking singleflight.Group
 }
@@ -27,62 +24,125 @@ type Validator struct {
 // New returns a Validator for the AlertRules and templates that a hub with these settings has stored.
 func New(o Options) *Validator {
 	o.stored = true
-	return &Validator{options: o, answers: lru.New(maxRemembered)}
+	return &Validator{options: o}
 }
 
 // Validate returns the first error in a source, or nil.
 func (v *Validator) Validate(s rule.Source) *rule.Invalid {
-	return remembered(v, s.SourceKind(), s.GetUID(), s.GetGeneration(), func() *rule.Invalid {
+	return v.about(s.GetUID(), s.GetGeneration(), validity, func(r *result) {
 		switch s := s.(type) {
 		case *v1alpha1.AlertRule:
-			return Rule(s, v.options)
+			r.invalid = Rule(s, v.options)
 		case *v1alpha1.RulePack:
-			return Pack(s, v.options)
+			r.invalid = Pack(s, v.options)
+		default:
+			r.invalid = rule.NewInvalid("kind", "unknown kind of sources: %s", s.SourceKind())
 		}
-		return rule.NewInvalid("kind", "unknown kind of sources: %s", s.SourceKind())
-	})
+	}).invalid
 }
 
 // Warnings returns warnings about a valid source.
 func (v *Validator) Warnings(s rule.Source) []string {
-	return remembered(v, s.SourceKind()+"'s warnings", s.GetUID(), s.GetGeneration(), func() []string {
+	return v.about(s.GetUID(), s.GetGeneration(), suspicion, func(r *result) {
 		switch s := s.(type) {
 		case *v1alpha1.AlertRule:
-			return Warnings(s, v.options)
+			r.warnings = Warnings(s, v.options)
 		case *v1alpha1.RulePack:
-			return PackWarnings(s, v.options)
+			r.warnings = PackWarnings(s, v.options)
 		}
-		return nil
-	})
+	}).warnings
 }
 
 // ValidateTemplate returns the first error in an AlertRuleTemplate, or nil.
 func (v *Validator) ValidateTemplate(t *v1alpha1.AlertRuleTemplate) *rule.Invalid {
-	return remembered(v, "template", t.UID, t.Generation, func() *rule.Invalid { return Template(t, v.options) })
+	return v.about(t.UID, t.Generation, validity, func(r *result) { r.invalid = Template(t, v.options) }).invalid
 }
 
 // TemplateWarnings is Warnings for an AlertRuleTemplate.
 func (v *Validator) TemplateWarnings(t *v1alpha1.AlertRuleTemplate) []string {
-	return remembered(v, "template's warnings", t.UID, t.Generation, func() []string { return TemplateWarnings(t, v.options) })
+	return v.about(t.UID, t.Generation, suspicion, func(r *result) { r.warnings = TemplateWarnings(t, v.options) }).warnings
 }
 
-// remembered returns the cached result for an object. Results for objects without a UID, which no API
-// server has stored, are not cached.
-func remembered[T any](v *Validator, question string, uid types.UID, generation int64, ask func() T) T {
+// about returns a remembered result about an object. Results about objects without a UID, which no API server has stored,
+// are not remembered.
+func (v *Validator) about(uid types.UID, generation int64, q question, ask func(*result)) result {
 	if uid == "" || generation == 0 {
-		return ask()
+		var r result
+		ask(&r)
+		return r
 	}
-	key := fmt.Sprintf("%s/%s/%d", question, uid, generation)
-	if known, ok := v.answers.Get(key); ok {
-		return known.(T)
+	if r, ok := v.results.get(uid, generation, q); ok {
+		return r
 	}
-	found, _, _ := v.asking.Do(key, func() (any, error) {
-		if known, ok := v.answers.Get(key); ok { // it was found between the look and now
-			return known, nil
+	found, _, _ := v.asking.Do(fmt.Sprintf("%d/%s/%d", q, uid, generation), func() (any, error) {
+		r, ok := v.results.get(uid, generation, q) // it may have been found since
+		if !ok {
+			r = result{generation: generation, answered: q}
+			ask(&r)
+			v.results.add(uid, r)
 		}
-		answer := ask()
-		v.answers.Add(key, answer)
-		return answer, nil
+		return r, nil
 	})
-	return found.(T)
+	return found.(result)
+}
+
+// question is what a result answers.
+type question uint8
+
+const (
+	validity question = 1 << iota
+	suspicion
+)
+
+// result is what is known of one generation of an object.
+type result struct {
+	generation int64
+	invalid    *rule.Invalid
+	warnings   []string
+	answered   question
+}
+
+// maxRemembered limits the objects of each half of the results. A hub of the largest supported size has fewer rules: if
+// there were more, and all were asked for in turn, none would be remembered for long enough.
+const maxRemembered = 1 << 17
+
+// results remembers at least the maxRemembered objects that were asked for last, and at most twice as many. Two maps
+// take less memory than a list of the least recently used. The zero value is ready to use.
+type results struct {
+	mu          sync.Mutex
+	now, before map[types.UID]result
+}
+
+func (r *results) get(uid types.UID, generation int64, q question) (result, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	is, ok := r.now[uid]
+	if !ok {
+		if is, ok = r.before[uid]; ok {
+			r.putLocked(uid, is)
+		}
+	}
+	return is, ok && is.generation == generation && is.answered&q != 0
+}
+
+// add adds what a result answers to what is known of the same generation of an object.
+func (r *results) add(uid types.UID, is result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if was, ok := r.now[uid]; ok && was.generation == is.generation {
+		if is.answered == validity {
+			is.warnings = was.warnings
+		} else {
+			is.invalid = was.invalid
+		}
+		is.answered |= was.answered
+	}
+	r.putLocked(uid, is)
+}
+
+func (r *results) putLocked(uid types.UID, is result) {
+	if r.now == nil || len(r.now) >= maxRemembered {
+		r.now, r.before = map[types.UID]result{}, r.now
+	}
+	r.now[uid] = is
 }

@@ -1,7 +1,9 @@
 package validation
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 
@@ -14,22 +16,27 @@ import (
 func TestValidatorRemembers(t *testing.T) {
 	v := New(tenancy)
 	asked := 0
-	ask := func() int { asked++; return asked }
+	ask := func(r *result) { asked++; r.warnings = []string{fmt.Sprint(asked)} }
 	for range 3 {
-		remembered(v, "q", "uid", 1, ask)
+		if got := v.about("uid", 1, suspicion, ask).warnings; !slices.Equal(got, []string{"1"}) {
+			t.Errorf("got %v", got)
+		}
 	}
 	if asked != 1 {
 		t.Errorf("asked %d times for one generation", asked)
 	}
-	remembered(v, "q", "uid", 2, ask)
-	remembered(v, "q", "other", 1, ask)
-	remembered(v, "another", "uid", 1, ask)
-	if asked != 4 {
-		t.Errorf("asked %d times for four questions", asked)
+	v.about("uid", 1, validity, ask)
+	v.about("uid", 1, suspicion, ask)
+	v.about("uid", 2, suspicion, ask)
+	v.about("uid", 2, validity, ask)
+	v.about("uid", 2, suspicion, ask)
+	v.about("other", 1, validity, ask)
+	if asked != 5 {
+		t.Errorf("asked %d times for five questions", asked)
 	}
-	remembered(v, "q", "", 1, ask)
-	remembered(v, "q", "", 1, ask)
-	if asked != 6 {
+	v.about("", 1, validity, ask)
+	v.about("", 1, validity, ask)
+	if asked != 7 {
 		t.Error("what no API server has seen is remembered")
 	}
 
@@ -38,11 +45,10 @@ func TestValidatorRemembers(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			remembered(v, "q", "slow", 1, func() int {
+			v.about("slow", 1, validity, func(*result) {
 				asked++ // by one alone, or the race detector tells
 				close(waiting)
 				<-enough
-				return 0
 			})
 		})
 	}
@@ -51,6 +57,27 @@ func TestValidatorRemembers(t *testing.T) {
 	all.Wait()
 	if asked != 1 {
 		t.Errorf("asked %d times at once", asked)
+	}
+}
+
+// The objects that were asked for last are remembered, and a bounded number of others.
+func TestValidatorForgets(t *testing.T) {
+	v := New(tenancy)
+	asked := 0
+	round := func(from, n int) {
+		for i := range n {
+			v.about(types.UID(fmt.Sprint(from+i)), 1, validity, func(*result) { asked++ })
+		}
+	}
+	for range 3 { // all rules of a hub, again and again
+		round(0, maxRemembered)
+	}
+	if asked != maxRemembered {
+		t.Errorf("asked %d times for %d objects", asked, maxRemembered)
+	}
+	round(maxRemembered, 2*maxRemembered)
+	if n := len(v.results.now) + len(v.results.before); n > 2*maxRemembered {
+		t.Errorf("%d are remembered", n)
 	}
 }
 
