@@ -180,22 +180,31 @@ func withCoverage(t *testing.T) []client.Object {
 			switch o.Name {
 			case "eu-1":
 				o.Status.Workloads = []v1alpha1.WorkloadCount{
-					{Kind: v1alpha1.DeploymentKind, Total: 12, Covered: 8}, {Kind: v1alpha1.StatefulSetKind, Total: 3, Covered: 2},
-					{Kind: v1alpha1.DaemonSetKind, Total: 2, Covered: 2}, {Kind: v1alpha1.CronJobKind},
+					{Kind: v1alpha1.DeploymentKind, Total: 7, Covered: 2}, {Kind: v1alpha1.StatefulSetKind, Total: 2, Covered: 1},
+					{Kind: v1alpha1.DaemonSetKind}, {Kind: v1alpha1.CronJobKind, Total: 3},
 				}
 				o.Status.Uncovered = []v1alpha1.UncoveredWorkload{
 					{Kind: v1alpha1.StatefulSetKind, Namespace: "bank", Name: "db", Reason: v1alpha1.UncoveredNoTemplate},
 					{Kind: v1alpha1.DeploymentKind, Namespace: "batch", Name: "report", Reason: v1alpha1.UncoveredDisabled},
+					{Kind: v1alpha1.DeploymentKind, Namespace: "kube-system", Name: "coredns", Reason: v1alpha1.UncoveredNoTemplate},
 					{Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "cart", Reason: v1alpha1.UncoveredRefused},
 					{Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "pay", Reason: v1alpha1.UncoveredFailed},
 					{Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "web", Reason: v1alpha1.UncoveredNotEvaluating},
 				}
 			case "ap-1":
-				o.Status.Workloads = []v1alpha1.WorkloadCount{{Kind: v1alpha1.DeploymentKind, Total: 1, Covered: 1}, {Kind: v1alpha1.CronJobKind, Total: 2}}
+				o.Status.Workloads = []v1alpha1.WorkloadCount{{Kind: v1alpha1.DeploymentKind, Total: 1}} // it lacks the permission for other kinds
+				o.Status.Uncovered = []v1alpha1.UncoveredWorkload{{Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "web", Reason: v1alpha1.UncoveredNotEvaluating}}
 			}
 		case *v1alpha1.AlertRule:
 			if o.Name == "web-down" {
 				o.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu-1", Kind: v1alpha1.DeploymentKind, Namespace: "shop", Name: "web"}
+				o.Status.Clusters = []v1alpha1.ClusterStatus{{
+					Name: "eu-1", Phase: v1alpha1.PhaseApplied, Reason: v1alpha1.ReasonNotSelected, Message: "Prometheus monitoring/k8s has a ruleSelector that requires release=monitoring",
+				}}
+				other := o.DeepCopy()
+				other.Name, other.ResourceVersion, other.Spec.WorkloadRef.Cluster = "web-down-ap-1", "", "ap-1"
+				other.Status.Clusters = []v1alpha1.ClusterStatus{{Name: "ap-1", Phase: v1alpha1.PhaseSelected, Reason: v1alpha1.ReasonPredicted}}
+				objects = append(objects, other)
 			}
 		}
 	}

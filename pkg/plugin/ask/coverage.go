@@ -190,7 +190,7 @@ func whyUncovered(reason v1alpha1.UncoveredReason, ar *v1alpha1.AlertRule, spoke
 	case v1alpha1.UncoveredDisabled:
 		return "annotations of the workload, or an edit of its AlertRule, disable the alert"
 	case v1alpha1.UncoveredRefused:
-		return "spec.maxRules of the SpokeCluster is reached"
+		return "spec.maxRules of the SpokeCluster, or the namespace's share of it, is reached"
 	case v1alpha1.UncoveredFailed:
 		return "no AlertRule can be generated; see the Events of the templates"
 	}
@@ -198,9 +198,18 @@ func whyUncovered(reason v1alpha1.UncoveredReason, ar *v1alpha1.AlertRule, spoke
 		return "-"
 	}
 	for i := range ar.Status.Clusters {
-		if row := &ar.Status.Clusters[i]; row.Name == spoke {
-			return fmt.Sprintf("%s %s: %s", row.Phase, cmp.Or(row.Reason, "-"), cmp.Or(row.Message, "-"))
+		row := &ar.Status.Clusters[i]
+		if row.Name != spoke {
+			continue
 		}
+		if row.Reason == v1alpha1.ReasonPredicted {
+			return "Rulefleet can't query the Prometheus of the spoke; the AlertRule is " + string(row.Phase)
+		}
+		text := strings.TrimSpace(string(row.Phase) + " " + row.Reason)
+		if row.Message != "" {
+			text += ": " + row.Message
+		}
+		return text
 	}
 	return "the AlertRule is not delivered yet"
 }
@@ -227,7 +236,7 @@ func coverageNotes(s *v1alpha1.SpokeCluster) (out []string) {
 		more += int(n.Total - n.Covered)
 	}
 	if more > 0 {
-		out = append(out, fmt.Sprintf("Spoke %s: %d more workloads without an alert are not listed (the hub keeps at most 50 names, and none of kinds that no template selects).", s.Name, more))
+		out = append(out, fmt.Sprintf("Spoke %s: %d more workloads without an alert are not listed. The hub lists at most 50, and only those of kinds that an enabled template names.", s.Name, more))
 	}
 	return out
 }
