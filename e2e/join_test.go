@@ -609,7 +609,8 @@ func (j *joinTest) static(t *testing.T) {
 			t.Error("the token is not that of the Secret")
 		}
 	}
-	j.k.golden(t, "join-static", j.join("--auth", "static")...)
+	// Whether its Prometheus was queried again is chance, so it does not wait.
+	j.k.golden(t, "join-static", j.join("--auth", "static", "--timeout", "0")...)
 	isStatic()
 	eventually(t, "the new credential is shown", func(ctx context.Context) error {
 		var sc v1alpha1.SpokeCluster

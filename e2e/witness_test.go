@@ -90,9 +90,9 @@ func (l *losing) fill(t *testing.T) {
 	l.template.Spec.Placement = new(onLabeled("tier", "gold"))
 	must(t, l.Hub.Client.Create(t.Context(), l.template))
 	// The built-in template would generate its own rules.
-	update(t, l.Hub, &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: builtIn}}, func(tpl *v1alpha1.AlertRuleTemplate) {
-		tpl.Spec.State = v1alpha1.Disabled
-	})
+	own := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: builtIn}}
+	update(t, l.Hub, own, func(tpl *v1alpha1.AlertRuleTemplate) { tpl.Spec.State = v1alpha1.Disabled })
+	expectCondition(t, l.Fleet, own, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted) // the manager knows
 	for i := range lostDeployments {
 		must(t, l.spoke.Client.Create(t.Context(), deployment("shop", fmt.Sprintf("web-%d", i))))
 	}

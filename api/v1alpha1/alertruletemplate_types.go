@@ -375,12 +375,12 @@ type AlertRuleTemplateStatus struct {
 // TemplateSummary counts the workloads that a template matches.
 type TemplateSummary struct {
 	// matched is the number of workloads that the template selects, and the sum of the other fields. Of a template
-	// that is not accepted, it is the number of workloads that have an AlertRule of it.
+	// that is suspended or not accepted, it is the number of workloads that have an AlertRule of it.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Matched int32 `json:"matched"`
 
-	// generated is the number of workloads that have an AlertRule of the template.
+	// generated is the number of workloads that have an AlertRule of the present template.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Generated int32 `json:"generated"`
@@ -396,8 +396,8 @@ type TemplateSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Refused int32 `json:"refused,omitempty"`
 
-	// failed is the number of workloads for which no AlertRule can be generated. Events of the template, or the
-	// manager's log, name them and the cause.
+	// failed is the number of workloads whose AlertRule cannot be generated or updated. One that exists stays as it
+	// is. Events of the template, or the manager's log, name the workloads and the cause.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed,omitempty"`

@@ -56,7 +56,7 @@ type AlertSpec struct {
 	Alert string `json:"alert,omitempty"`
 
 	// expr is the PromQL expression. The alert is active for every series that the expression returns.
-	// Placeholders are only allowed in string literals of the expression.
+	// Placeholders are only allowed in string literals of the expression, except $(params.NAME) in a template.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384

@@ -142,7 +142,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.IntVar(&o.tenantMaxRules, "tenant-max-rules", defaultTenantRules, "maximum `number` of rules (AlertRules, and the rules in RulePacks) in each hub namespace other than the manager's own and the one of generated AlertRules; later ones wait (reason LimitExceeded), and accepted ones stay. 0 for no limit")
 	f.BoolVar(&o.tenancy.EnforceNamespace, "enforce-namespace", false, "restrict the expressions of AlertRules and RulePacks outside of the manager's own namespace to series whose label namespace is the namespace of the AlertRule or RulePack; generated AlertRules are not restricted")
 	f.IntVar(&o.limits.Objects, "spoke-max-objects", spoke.DefaultMaxObjects, "maximum `number` of objects of each kind (workloads, namespaces, PrometheusRules) in a spoke; the rules of a spoke with more are not managed (reason TooLarge)")
-	f.StringVar(&o.spokeMaxMemory, "spoke-max-memory", "48Mi", "maximum `quantity` of memory for the cached objects of a spoke, at least 36Mi, such as 48Mi; one page of a list can use at most a third of it, the metadata of one Deployment or namespace a quarter, and any other object a twenty-fourth")
+	f.StringVar(&o.spokeMaxMemory, "spoke-max-memory", "48Mi", "maximum `quantity` of memory for the cached objects of a spoke, at least 36Mi, such as 48Mi; one page of a list can use at most a third of it, the metadata of one workload or namespace a quarter, and any other object a twenty-fourth")
 	f.IntVar(&o.spokeMaxWrites, "spoke-max-writes", generate.DefaultWrites, "maximum `number` of writes a second that one spoke can cause. It applies to two kinds of writes, each on its own: updates of generated AlertRules after changes of its workloads, and status updates of rules that change back and forth. Short bursts of ten times this number are allowed, and new AlertRules are not limited")
 	f.IntVar(&o.spokeNamespaceShare, "spoke-namespace-share", generate.DefaultNamespaceShare, "maximum `percentage` of spec.maxRules of a SpokeCluster that the workloads of one namespace of the spoke can use; the rest is for its other namespaces")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 disables it")
@@ -193,7 +193,7 @@ func (o *options) validate() error {
 	if o.clusterLabel != "" && !model.LegacyValidation.IsValidLabelName(o.clusterLabel) {
 		errs = append(errs, fmt.Errorf("--cluster-label: %q is not a valid Prometheus label name", o.clusterLabel))
 	}
-	if slices.Contains([]string{"alertname", "severity", "namespace", "deployment"}, o.clusterLabel) || strings.HasPrefix(o.clusterLabel, "__") {
+	if slices.Contains([]string{"alertname", rule.SeverityLabel, rule.NamespaceLabel}, o.clusterLabel) || rule.NamesWorkload(o.clusterLabel) || strings.HasPrefix(o.clusterLabel, "__") {
 		errs = append(errs, fmt.Errorf("--cluster-label: %q is reserved; use another label", o.clusterLabel))
 	}
 	errs = append(errs, o.validateDurations(), o.validateBuiltIns())

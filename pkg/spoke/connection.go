@@ -131,7 +131,9 @@ type session struct {
 	lacked bool
 	// readable are the kinds of workloads, beside Deployments, that are wanted and could be read at the last recheck.
 	readable []v1alpha1.WorkloadKind
-	stop     context.CancelFunc
+	// unread are the kinds of workloads that are wanted and can't be read.
+	unread map[v1alpha1.WorkloadKind]unread
+	stop   context.CancelFunc
 	// disengage ends the present engagement.
 	disengage context.CancelFunc
 	tally     tally

@@ -105,7 +105,7 @@ func TestKindsTakeEqualMemory(t *testing.T) {
 		for i := range n {
 			o := kept(i, 4, 0)
 			o.SetGroupVersionKind(WorkloadMetadata(kind).GroupVersionKind())
-			o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 2000)}}}
+			o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 2000))}}
 			o.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": strings.Repeat("x", 3000)}
 			if name, has := own[kind]; has {
 				o.Annotations[name] = fmt.Sprint(i)

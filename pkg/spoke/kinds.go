@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,73 +77,118 @@ func (c *connection) wantedKinds() []v1alpha1.WorkloadKind {
 	return kinds(c.name)
 }
 
-// readable returns those of some kinds that may be read. The condition WorkloadsReadable shows the others. A kind whose
-// list is not answered counts as readable if it was read before.
+// kindRetry is when a kind of workloads that could not be listed is tried again. A list may take a minute.
+const kindRetry = 5 * time.Minute
+
+// unread is why the workloads of a kind are not read, and when to try again; zero means at each recheck.
+type unread struct {
+	why   error
+	again time.Time
+}
+
+// readable returns those of some kinds that may be read now. The condition WorkloadsReadable shows the others. A kind that is
+// read stays, even if it is refused: its informer retries.
 func (c *connection) readable(ctx context.Context, s *session, granted grants, kinds []v1alpha1.WorkloadKind) []v1alpha1.WorkloadKind {
-	var out, refused []v1alpha1.WorkloadKind
-	var why error
+	was, out := s.unread, []v1alpha1.WorkloadKind(nil)
+	s.unread = map[v1alpha1.WorkloadKind]unread{}
 	for _, kind := range kinds {
+		held, waits := slices.Contains(s.kinds, kind), was[kind]
+		if time.Now().Before(waits.again) {
+			s.unread[kind] = waits
+			continue
+		}
 		err := granted.lack(reads(kind))
 		if err == nil && !granted.known {
 			err = c.tryList(ctx, s.cluster, WorkloadMetadata(kind).GroupVersionKind())
 		}
-		held := slices.Contains(s.kinds, kind)
-		if answered(err) {
-			refused, why = append(refused, kind), err
+		switch {
+		case err == nil:
+		case refuses(err):
+			s.unread[kind] = unread{why: err}
+		case !held && waits.why != nil:
+			s.unread[kind] = waits // nothing new is known
 		}
 		if err == nil || held {
 			out = append(out, kind)
 		}
 	}
-	c.seen.Workloads = unreadableKinds(refused, why)
+	c.seen.Workloads = unreadableKinds(s.unread)
 	return out
 }
 
+// refuses reports whether an error is a final answer: without a change in the spoke, the next one is the same.
+func refuses(err error) bool {
+	return answered(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTooManyRequests(err) &&
+		!apierrors.IsServiceUnavailable(err) && !apierrors.IsInternalError(err)
+}
+
 // unreadableKinds returns the condition WorkloadsReadable, or zero if there is nothing to show.
-func unreadableKinds(kinds []v1alpha1.WorkloadKind, why error) Finding {
-	if len(kinds) == 0 {
+func unreadableKinds(kinds map[v1alpha1.WorkloadKind]unread) Finding {
+	var names []string
+	var why error
+	for _, kind := range rule.WorkloadKinds() {
+		if u, ok := kinds[kind]; ok {
+			names = append(names, string(kind)+"s")
+			if why == nil || refuses(u.why) {
+				why = u.why
+			}
+		}
+	}
+	if len(names) == 0 {
 		return Finding{}
 	}
-	var names []string
-	for _, kind := range kinds {
-		names = append(names, string(kind)+"s")
-	}
 	f := disconnected(why)
-	f.Status, f.Message = metav1.ConditionFalse, Clip("templates select "+strings.Join(names, ", ")+" of the spoke, but they can't be read, so no AlertRules are generated for them: "+f.Message, MaxMessage)
+	f.Status, f.Message = metav1.ConditionFalse, Clip("the "+strings.Join(names, ", ")+" of the spoke can't be read, so AlertRules for them are neither created nor removed: "+f.Message, MaxMessage)
 	return f
 }
 
 // syncKinds starts the informers of the kinds that the cache does not hold yet, and sets s.kinds. Those that are no
-// longer wanted still run; see dropKinds.
+// longer wanted still run; see dropKinds. A kind that can't be listed does not keep the spoke from being served: an error
+// means that the session must end.
 func (c *connection) syncKinds(ctx context.Context, s *session, kinds []v1alpha1.WorkloadKind) error {
 	var held []v1alpha1.WorkloadKind
+	var fatal error
 	for _, kind := range kinds {
-		if !slices.Contains(s.kinds, kind) {
-			err := c.syncKind(ctx, s.cluster, WorkloadMetadata(kind), nil)
-			if answered(err) && !apierrors.IsTimeout(err) && tooLarge(err) == nil { // it is no longer allowed
-				c.seen.Workloads = unreadableKinds([]v1alpha1.WorkloadKind{kind}, err)
-				continue
-			}
-			if err != nil {
-				return err
-			}
+		if slices.Contains(s.kinds, kind) {
+			held = append(held, kind)
+			continue
 		}
-		held = append(held, kind)
+		if fatal != nil {
+			continue
+		}
+		err := c.syncKind(ctx, s.cluster, WorkloadMetadata(kind), nil)
+		switch {
+		case err == nil:
+			held = append(held, kind)
+			continue
+		case ctx.Err() != nil, isIdentity(err), tooLarge(err) != nil, s.guard.Err() != nil:
+			fatal = err
+		case refuses(err):
+			s.unread[kind] = unread{why: err}
+		default:
+			s.unread[kind] = unread{err, time.Now().Add(c.every(kindRetry))}
+		}
+		c.dropKind(ctx, s, kind)
 	}
 	s.kinds = held
-	return nil
+	c.seen.Workloads = unreadableKinds(s.unread)
+	return fatal
 }
 
 // dropKinds ends the informers of kinds that the session no longer holds. No controller watches them any more.
 func (c *connection) dropKinds(ctx context.Context, s *session, before []v1alpha1.WorkloadKind) {
 	for _, kind := range before {
-		if slices.Contains(s.kinds, kind) {
-			continue
+		if !slices.Contains(s.kinds, kind) {
+			c.dropKind(ctx, s, kind)
 		}
-		if err := s.cluster.GetCache().RemoveInformer(context.WithoutCancel(ctx), WorkloadMetadata(kind)); err != nil {
-			c.log.Error(err, "could not end the watch of workloads that no template selects", "kind", kind)
-			continue
-		}
-		c.reads.bounds.forget(string(kind))
 	}
+}
+
+func (c *connection) dropKind(ctx context.Context, s *session, kind v1alpha1.WorkloadKind) {
+	o := WorkloadMetadata(kind)
+	if err := s.cluster.GetCache().RemoveInformer(context.WithoutCancel(ctx), o); err != nil {
+		c.log.Error(err, "could not end the watch of workloads", "kind", kind)
+		return
+	}
+	c.reads.forget(o.GroupVersionKind())
 }

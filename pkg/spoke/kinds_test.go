@@ -85,6 +85,48 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// A kind that can't be listed does not keep the spoke from being served: from the beginning, or when a template names it
+// later. It is tried again.
+func TestKindUnanswered(t *testing.T) {
+	const cronJobs, daemonSets = "/apis/batch/v1/cronjobs", "/apis/apps/v1/daemonsets"
+	s := &standIn{uid: "uid", version: "100", refuse: map[string]int{cronJobs: 503, daemonSets: 503}, grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
+	var wanted atomic.Pointer[[]v1alpha1.WorkloadKind]
+	wanted.Store(&[]v1alpha1.WorkloadKind{v1alpha1.StatefulSetKind, v1alpha1.CronJobKind})
+	e := engage(t, s, Lifecycle{Kinds: func(string) []v1alpha1.WorkloadKind { return *wanted.Load() }})
+	expect := func(what string, want ...v1alpha1.WorkloadKind) {
+		t.Helper()
+		if got := e.next(t, what); !slices.Equal(got.Kinds, want) || !got.RulesServed {
+			t.Fatalf("%s: it reads %v, and PrometheusRules: %v", what, got.Kinds, got.RulesServed)
+		}
+	}
+	shows := func(what string, kinds ...string) {
+		t.Helper()
+		e.until(t, what, func() bool {
+			f := e.p.Observation("s").Workloads
+			return f.Status == metav1.ConditionFalse && !slices.ContainsFunc(kinds, func(kind string) bool { return !strings.Contains(f.Message, kind) })
+		})
+	}
+	expect("at the start", v1alpha1.StatefulSetKind)
+	shows("CronJobs can't be read", "CronJobs")
+	wanted.Store(&[]v1alpha1.WorkloadKind{v1alpha1.StatefulSetKind, v1alpha1.DaemonSetKind, v1alpha1.CronJobKind})
+	e.p.KindsChanged()
+	shows("neither can DaemonSets", "CronJobs", "DaemonSets")
+	if e.p.Observation("s").Connected.Status != metav1.ConditionTrue {
+		t.Errorf("the spoke is not connected: %+v", e.p.Observation("s"))
+	}
+	lists := s.lists(pathDeployments)
+	s.set(func(s *standIn) { clear(s.refuse) })
+	for { // one may be tried again before the other
+		if got := e.next(t, "they can be read"); len(got.Kinds) == 3 {
+			break
+		}
+	}
+	e.until(t, "nothing is missing", func() bool { return e.p.Observation("s").Workloads == Finding{} })
+	if again := s.lists(pathDeployments); again != lists {
+		t.Errorf("Deployments were listed %d times before, and %d times afterwards", lists, again)
+	}
+}
+
 // The permissions to read workloads are in the group and have the name of their kind.
 func TestReads(t *testing.T) {
 	want := map[v1alpha1.WorkloadKind]string{

@@ -80,6 +80,17 @@ func (rs *readings) of(gvk schema.GroupVersionKind) *reading {
 	return rs.kinds[gvk]
 }
 
+// forget drops a kind whose informer has ended.
+func (rs *readings) forget(gvk schema.GroupVersionKind) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.last == rs.kinds[gvk] {
+		rs.last = nil
+	}
+	delete(rs.kinds, gvk)
+	rs.bounds.forget(gvk.Kind)
+}
+
 // progress returns the progress of the latest list, or "".
 func (rs *readings) progress() string {
 	rs.mu.Lock()

@@ -208,7 +208,8 @@ func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
 	of, complete := c.outcomes.read(s, all)
 	c.mu.Lock()
 	is := c.spokes[s.Name]
-	if is == nil {
+	first := is == nil
+	if first {
 		is = &counted{}
 		c.spokes[s.Name] = is
 	}
@@ -220,10 +221,12 @@ func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
 	// Where workloads are made all the time, some are always about to be processed.
 	complete = complete || is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(publishInterval)
 	kinds, known := is.kinds(listed)
-	if !cluster.Suspended {
-		c.askLocked(ctx, is, s)
-	}
+	c.askLocked(ctx, is, s)
 	c.mu.Unlock()
+	if first && !slices.ContainsFunc(c.Spokes.Spokes(), func(now *spoke.Spoke) bool { return now.Name == s.Name }) {
+		c.Forget(s.Name) // it left meanwhile, and may have been forgotten before it was counted
+		return nil
+	}
 	if !complete || !known {
 		return nil
 	}
@@ -320,7 +323,7 @@ func (c *Counter) askLocked(ctx context.Context, is *counted, s *spoke.Spoke) {
 	}
 	is.asking, is.asked = true, now
 	go func() {
-		totals := map[v1alpha1.WorkloadKind]int32{}
+		totals, unanswered := map[v1alpha1.WorkloadKind]int32{}, []v1alpha1.WorkloadKind(nil)
 		for _, kind := range rule.WorkloadKinds() {
 			if s.Reads(kind) {
 				continue
@@ -331,6 +334,8 @@ func (c *Counter) askLocked(ctx context.Context, is *counted, s *spoke.Spoke) {
 				totals[kind] = n
 			case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 				totals[kind] = unreadable
+			default:
+				unanswered = append(unanswered, kind)
 			}
 		}
 		c.mu.Lock()
@@ -339,7 +344,12 @@ func (c *Counter) askLocked(ctx context.Context, is *counted, s *spoke.Spoke) {
 		if is.totals == nil {
 			is.totals = map[v1alpha1.WorkloadKind]int32{}
 		}
-		maps.Copy(is.totals, totals) // of a kind without an answer, the last number stays
+		maps.Copy(is.totals, totals)
+		for _, kind := range unanswered { // the last number stays; without one, the others are shown
+			if _, known := is.totals[kind]; !known {
+				is.totals[kind] = unreadable
+			}
+		}
 	}()
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
+	"github.com/rulefleet/rulefleet/pkg/spoke"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
@@ -209,5 +210,22 @@ func TestPruneVouches(t *testing.T) {
 				t.Errorf("%d are held", held)
 			}
 		})
+	}
+}
+
+// What is kept of a workload is dropped when its kind is not read any more.
+func TestUnread(t *testing.T) {
+	p := newPruning(t, 0)
+	req := queue.Request{Kind: string(v1alpha1.StatefulSetKind), ClusterName: "spoke"}
+	req.Namespace, req.Name = "shop", "db"
+	key := hub.KeyOf(req)
+	p.quota.changed = nil
+	p.quota.record("spoke", key, true)
+	p.Spokes = &emptied{one: spoke.Spoke{Name: "spoke"}}
+	if _, err := p.Reconcile(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := p.quota.lackingOf("spoke"); n != 0 {
+		t.Errorf("%d lack AlertRules", n)
 	}
 }

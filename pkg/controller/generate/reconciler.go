@@ -143,8 +143,11 @@ func applied(unseen, waits time.Duration) bool {
 // Reconcile reconciles the AlertRules of one workload.
 func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcile.Result, error) {
 	s := r.Spokes.Spoke(req.ClusterName.String())
-	if s == nil || !s.Reads(v1alpha1.WorkloadKind(req.Kind)) {
-		return reconcile.Result{}, nil // engaging it, with the kind, enqueues all its keys again
+	switch {
+	case s == nil:
+		return reconcile.Result{}, nil // engaging it enqueues all its keys again
+	case !s.Reads(v1alpha1.WorkloadKind(req.Kind)):
+		return reconcile.Result{}, r.unread(ctx, s, req)
 	}
 	if err := s.Identity.Settle(ctx); err != nil {
 		return reconcile.Result{}, err //nolint:wrapcheck // it says all
@@ -196,6 +199,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 		later = r.Intervals.Of(quotaRetry)
 	}
 	return reconcile.Result{RequeueAfter: interval.Soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
+}
+
+// unread drops what is kept of a workload whose kind is not read any more. Its AlertRules stay, if there are any: then the
+// kind is about to be read again, which enqueues all keys.
+func (r *Reconciler) unread(ctx context.Context, s *spoke.Spoke, req queue.Request) error {
+	key := hub.KeyOf(req)
+	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, key)
+	if err != nil || len(existing) > 0 {
+		return err //nolint:wrapcheck // it says all
+	}
+	r.quota.record(s.Name, key, false)
+	_, err = r.prune(ctx, req, nil)
+	return err
 }
 
 // observe reads the workload and everything that templates may use of it. It returns nil if the workload does

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -181,19 +182,24 @@ func (r *Reconciler) onTemplate(multicluster.ClusterName, cluster.Cluster) spoke
 	}))
 }
 
-// otherKinds reports whether a template that was created, changed or deleted names other kinds of workloads than before.
+// otherKinds reports whether a template that was created, changed or deleted names other kinds of workloads than before, or
+// names them in other spokes.
 func otherKinds(versions []client.Object) bool {
-	named := func(o client.Object) []v1alpha1.WorkloadKind {
-		t, ok := o.(*v1alpha1.AlertRuleTemplate)
-		if !ok || !rule.MaybeGenerates(t) {
-			return nil
+	type scope struct {
+		kinds     []v1alpha1.WorkloadKind
+		placement *v1alpha1.ClusterSelection
+		state     v1alpha1.State
+		overrides []v1alpha1.TemplateOverride
+	}
+	var scopes []scope
+	for _, o := range versions {
+		if t, ok := o.(*v1alpha1.AlertRuleTemplate); ok && rule.MaybeGenerates(t) {
+			if kinds := rule.KindsOf(t); slices.ContainsFunc(kinds, func(kind v1alpha1.WorkloadKind) bool { return kind != v1alpha1.DeploymentKind }) {
+				scopes = append(scopes, scope{kinds, t.Spec.Placement, t.Spec.State, t.Spec.Overrides})
+			}
 		}
-		return rule.KindsOf(t)
 	}
-	if len(versions) == 2 {
-		return !slices.Equal(named(versions[0]), named(versions[1]))
-	}
-	return slices.ContainsFunc(named(versions[0]), func(kind v1alpha1.WorkloadKind) bool { return kind != v1alpha1.DeploymentKind })
+	return len(scopes) == 1 || len(scopes) == 2 && !reflect.DeepEqual(scopes[0], scopes[1])
 }
 
 func (r *Reconciler) onSpokeCluster(multicluster.ClusterName, cluster.Cluster) spoke.EventHandler {

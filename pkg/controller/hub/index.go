@@ -19,6 +19,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/evaluation"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 )
 
@@ -94,16 +95,21 @@ func workloadKey(cluster string, workload rule.Key) string {
 
 func kindKey(cluster string, kind v1alpha1.WorkloadKind) string { return cluster + "/" + string(kind) }
 
-// WorkloadKinds returns the kinds of workloads, beside Deployments, that are to be read in a spoke: those that an enabled
-// template names, and those of which AlertRules exist.
+// WorkloadKinds returns the kinds of workloads, beside Deployments, that are to be read in a spoke: those that a template
+// names which is placed and enabled there, and those of which AlertRules exist.
 func WorkloadKinds(ctx context.Context, reader client.Reader, cluster string) ([]v1alpha1.WorkloadKind, error) {
 	var templates v1alpha1.AlertRuleTemplateList
 	if err := reader.List(ctx, &templates); err != nil {
 		return nil, fmt.Errorf("listing AlertRuleTemplates: %w", err)
 	}
+	c, err := Cluster(ctx, reader, cluster)
+	if err != nil || c == nil {
+		return nil, err
+	}
 	named := sets.New[v1alpha1.WorkloadKind]()
 	for i := range templates.Items {
-		if t := &templates.Items[i]; rule.MaybeGenerates(t) {
+		t := &templates.Items[i]
+		if enabled, err := templating.EnabledIn(t, *c); enabled || err != nil { // of an invalid one, all is unknown
 			named.Insert(rule.KindsOf(t)...)
 		}
 	}

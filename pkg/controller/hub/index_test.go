@@ -208,3 +208,37 @@ func alertRules(sources []rule.Source, err error) ([]v1alpha1.AlertRule, error) 
 	}
 	return out, err
 }
+
+// A kind of workloads is read in the spokes in which a template that names it is placed and enabled, and where AlertRules of
+// such workloads exist.
+func TestWorkloadKinds(t *testing.T) {
+	template := func(name string, change func(*v1alpha1.AlertRuleTemplateSpec)) *v1alpha1.AlertRuleTemplate {
+		tpl := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		change(&tpl.Spec)
+		return tpl
+	}
+	reader := cache(t,
+		&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "eu", Labels: map[string]string{"env": "prod"}}},
+		&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "us", Labels: map[string]string{"env": "dev"}}},
+		template("placed", func(s *v1alpha1.AlertRuleTemplateSpec) {
+			s.Workloads = &v1alpha1.WorkloadSelection{Kinds: []v1alpha1.WorkloadKind{v1alpha1.StatefulSetKind}}
+			s.Placement = &v1alpha1.ClusterSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
+		}),
+		template("enabled", func(s *v1alpha1.AlertRuleTemplateSpec) {
+			s.State = v1alpha1.Disabled
+			s.Workloads = &v1alpha1.WorkloadSelection{Kinds: []v1alpha1.WorkloadKind{v1alpha1.DaemonSetKind}}
+			s.Overrides = []v1alpha1.TemplateOverride{{ClusterSelection: v1alpha1.ClusterSelection{Names: []v1alpha1.ClusterName{"us"}}, State: v1alpha1.Enabled}}
+		}),
+		alertRule("left", func(ar *v1alpha1.AlertRule) {
+			generatedFrom("gone", "us", "backup")(ar)
+			ar.Spec.WorkloadRef.Kind = v1alpha1.CronJobKind
+		}),
+	)
+	for cluster, want := range map[string][]v1alpha1.WorkloadKind{
+		"eu": {v1alpha1.StatefulSetKind}, "us": {v1alpha1.DaemonSetKind, v1alpha1.CronJobKind}, "none": nil,
+	} {
+		if got, err := WorkloadKinds(t.Context(), reader, cluster); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v", cluster, got, err)
+		}
+	}
+}

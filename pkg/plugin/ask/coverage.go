@@ -229,7 +229,7 @@ func coverageNotes(s *v1alpha1.SpokeCluster) (out []string) {
 		}
 	}
 	if len(unread) > 0 {
-		out = append(out, fmt.Sprintf("Spoke %s: %s are not counted, because Rulefleet's account in the spoke can't list them. Run kubectl rulefleet join again to grant the permission.", s.Name, strings.Join(unread, ", ")))
+		out = append(out, fmt.Sprintf("Spoke %s: %s are not counted, because Rulefleet can't list them. If its account lacks the permission, run kubectl rulefleet join again.", s.Name, strings.Join(unread, ", ")))
 	}
 	more := -len(s.Status.Uncovered)
 	for _, n := range s.Status.Workloads {

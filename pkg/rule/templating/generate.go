@@ -73,8 +73,8 @@ func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha
 }
 
 // Sound reports whether the AlertRule that a valid template generates for a workload is certainly
-// valid. Inserted values are escaped, so only its size and the workload's adjustments can make it
-// invalid. Validating all rules of a fleet would take a minute at each start.
+// valid. Inserted values are escaped, so only its size, labels of several overrides, and the workload's adjustments can
+// make it invalid. Validating all rules of a fleet would take a minute at each start.
 func Sound(r *v1alpha1.AlertRule, w Workload) bool {
 	const small = 4096
 	size := len(r.Spec.Expr)
@@ -83,7 +83,7 @@ func Sound(r *v1alpha1.AlertRule, w Workload) bool {
 			size += len(key) + len(text)
 		}
 	}
-	return size <= small && !w.adjusted()
+	return size <= small && len(r.Spec.Labels) <= rule.MaxTexts && len(r.Spec.Annotations) <= rule.MaxTexts && !w.adjusted()
 }
 
 // storedText writes a value into a text of an AlertRule, in which placeholders are replaced once more.

@@ -120,19 +120,24 @@ func selects(s *metav1.LabelSelector, set map[string]string) (bool, error) {
 	return err == nil && selector.Matches(labels.Set(set)), err
 }
 
+// EnabledIn reports whether a template is placed and enabled in a cluster. It returns an error for an invalid selector.
+func EnabledIn(t *v1alpha1.AlertRuleTemplate, c rule.Cluster) (bool, error) {
+	if t.Spec.Placement != nil {
+		if ok, err := rule.Places(*t.Spec.Placement, c); !ok || err != nil {
+			return false, err
+		}
+	}
+	return stateIn(t, c) != v1alpha1.Disabled, nil
+}
+
 // reaches reports whether a template may select a workload, according to the template, the
 // SpokeCluster and the workload's kind and names. The labels and annotations in the spoke decide the rest.
 func reaches(t *v1alpha1.AlertRuleTemplate, w Workload) (bool, error) {
 	if !slices.Contains(rule.KindsOf(t), w.Kind) {
 		return false, nil
 	}
-	if t.Spec.Placement != nil {
-		if ok, err := rule.Places(*t.Spec.Placement, w.Cluster); !ok || err != nil {
-			return false, err
-		}
-	}
-	if stateIn(t, w.Cluster) == v1alpha1.Disabled {
-		return false, nil
+	if ok, err := EnabledIn(t, w.Cluster); !ok || err != nil {
+		return false, err
 	}
 	name, s := v1alpha1.NamespaceName(w.Namespace), t.Spec.Namespaces
 	if s == nil {
