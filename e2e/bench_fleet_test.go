@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -234,6 +235,26 @@ func (b *fleetBench) hold(t *testing.T, each int) {
 	})
 }
 
+// counted waits until the statuses of all spokes have the numbers of Deployments and rules, which change at most once a
+// minute. A manager that is started before that would write them.
+func (b *fleetBench) counted(t *testing.T, each int32) {
+	t.Helper()
+	within(t, fleetPatience, "the statuses of the spokes count everything", func(ctx context.Context) error {
+		var list v1alpha1.SpokeClusterList
+		if err := b.Hub.Client.List(ctx, &list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			s := &list.Items[i].Status
+			of := slices.IndexFunc(s.Workloads, func(n v1alpha1.WorkloadCount) bool { return n.Kind == v1alpha1.DeploymentKind && n.Total == each })
+			if of < 0 || ptr.Deref(s.Deployments, 0) != each || ptr.Deref(s.Rules, 0) != each {
+				return fmt.Errorf("spoke %s has %d Deployments, %d rules and %+v", list.Items[i].Name, ptr.Deref(s.Deployments, 0), ptr.Deref(s.Rules, 0), s.Workloads)
+			}
+		}
+		return nil
+	})
+}
+
 // oneRule places a rule on all spokes.
 func (b *fleetBench) oneRule(t *testing.T) {
 	t.Helper()
@@ -298,6 +319,8 @@ func (b *fleetBench) restartFleet(t *testing.T) {
 	t.Helper()
 	b.fillFleet(b.each, b.each)
 	b.hold(t, 2*b.each)
+	b.settled(t)
+	b.counted(t, int32(2*b.each))
 	b.settled(t)
 	must(t, b.manager.Stop())
 	before := b.figures(t)
