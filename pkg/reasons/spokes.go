@@ -66,14 +66,15 @@ var ofSpokes = []Reason{
 			" [below](#alertrule).",
 	},
 	{
-		Name: v1alpha1.ReasonUnreachable, On: []string{connected, served, ready},
+		Name: v1alpha1.ReasonUnreachable, On: []string{connected, served, ready, readable},
 		Meaning: "The API server has not answered three probes in a row, or the answer is not from a Kubernetes API server. The rules stay in" +
-			" the spoke and keep alerting. Until the API server answers, Rulefleet sends only one probe (health check) at a time.",
+			" the spoke and keep alerting. Until the API server answers, Rulefleet sends only one probe (health check) at a time." +
+			" On WorkloadsReadable, only the workloads of a kind could not be listed, and Rulefleet tries again after 5 minutes.",
 		Remedy: "Follow the message: check the network, the address in the kubeconfig and the API server of the spoke. When the API server answers" +
 			" again at this address, nothing has to be done on the hub. If it has another address now, correct the kubeconfig. " + rejoin,
 	},
 	{
-		Name: v1alpha1.ReasonThrottled, On: []string{connected, served, ready},
+		Name: v1alpha1.ReasonThrottled, On: []string{connected, served, ready, readable},
 		Message: "the spoke answers 429 (Too Many Requests); until its Retry-After has passed (at most 5 minutes), only health checks are sent. …",
 		Meaning: "The API server answers 429 (Too Many Requests). Until the time in the answer has passed (Retry-After, at most 5 minutes)," +
 			" Rulefleet sends only one probe (health check) every 30 s.",
