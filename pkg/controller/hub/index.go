@@ -103,13 +103,17 @@ func WorkloadKinds(ctx context.Context, reader client.Reader, cluster string) ([
 		return nil, fmt.Errorf("listing AlertRuleTemplates: %w", err)
 	}
 	c, err := Cluster(ctx, reader, cluster)
-	if err != nil || c == nil {
+	if err != nil {
 		return nil, err
 	}
 	named := sets.New[v1alpha1.WorkloadKind]()
 	for i := range templates.Items {
 		t := &templates.Items[i]
-		if enabled, err := templating.EnabledIn(t, *c); enabled || err != nil { // of an invalid one, all is unknown
+		enabled := rule.MaybeGenerates(t)
+		if c != nil { // otherwise, its labels are unknown
+			enabled, err = templating.EnabledIn(t, *c)
+		}
+		if enabled || err != nil { // of an invalid selector, nothing is known
 			named.Insert(rule.KindsOf(t)...)
 		}
 	}

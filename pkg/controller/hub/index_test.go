@@ -235,7 +235,7 @@ func TestWorkloadKinds(t *testing.T) {
 		}),
 	)
 	for cluster, want := range map[string][]v1alpha1.WorkloadKind{
-		"eu": {v1alpha1.StatefulSetKind}, "us": {v1alpha1.DaemonSetKind, v1alpha1.CronJobKind}, "none": nil,
+		"eu": {v1alpha1.StatefulSetKind}, "us": {v1alpha1.DaemonSetKind, v1alpha1.CronJobKind}, "lost": {v1alpha1.StatefulSetKind, v1alpha1.DaemonSetKind},
 	} {
 		if got, err := WorkloadKinds(t.Context(), reader, cluster); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, %v", cluster, got, err)
