@@ -197,7 +197,7 @@ func checkTemplate(t *testing.T, template *v1alpha1.AlertRuleTemplate) {
 	for _, kind := range rule.KindsOf(template) {
 		w := templating.Workload{
 			Kind: kind, Cluster: cluster, Namespace: "payments", NamespaceLabels: map[string]string{"tier": "production"},
-			Name: "web.v2", Labels: map[string]string{"team": "shop", "slo": "latency"},
+			Name: "web.v2", Labels: map[string]string{"team": "shop", "slo": "latency", "tier": "critical"},
 		}
 		if ok, err := templating.Matches(template, w); !ok || err != nil {
 			t.Errorf("AlertRuleTemplate %s does not match %+v: %v", template.Name, w, err)
