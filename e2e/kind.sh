@@ -109,9 +109,9 @@ tests() {
 	require_image
 	local log=$dir/tests.log
 	registered || step 'e2e: installation and registration' "$0" prepare
-	step 'e2e: suite' "$0" suite -test.v -test.timeout 20m -test.skip '^Test(Fault|Kind)' | tee "$log"
+	step 'e2e: suite' "$0" suite -test.v -test.timeout 20m -test.skip '^Test(Fault|Kind$)' | tee "$log"
 	count "$log" 20 'suite on kind'
-	step 'e2e: life of an installation' "$0" suite -test.v -test.timeout 20m -test.run '^TestKind' | tee "$log"
+	step 'e2e: life of an installation' "$0" suite -test.v -test.timeout 20m -test.run '^TestKind$' | tee "$log"
 	count "$log" 1 'tests of the installation'
 	step 'e2e: commands of the docs' e2e/docs.sh
 }
