@@ -13,6 +13,9 @@ const (
 // MaxValue limits the value of one placeholder, in bytes.
 const MaxValue = 1024
 
+// MaxAdjustment limits an annotation that adjusts the AlertRules of a workload, in bytes.
+const MaxAdjustment = 8 << 10
+
 // Limits of the API for labels, annotations and durations.
 const (
 	MaxLabelName = 1024

@@ -110,7 +110,7 @@ func trimListed(hubID string) func(runtime.Object) error {
 // most 1024 bytes, and have to detect longer values.
 const (
 	maxAnnotation = 1025
-	maxAdjustment = 8 << 10 // of those that adjust a workload's AlertRules
+	maxAdjustment = rule.MaxAdjustment + 1 // of those that adjust a workload's AlertRules, which are then ignored
 )
 
 // ownAnnotations are the prefixes of annotations that Kubernetes and kubectl write. Some of them change with each rollout.

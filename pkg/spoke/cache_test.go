@@ -94,7 +94,7 @@ func TestTrimMetadata(t *testing.T) {
 				"long": strings.Repeat("x", 256<<10), "fits": strings.Repeat("x", 1025), "rulefleet.io/labels": strings.Repeat("x", 9000),
 			}}},
 			want: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-				"long": strings.Repeat("x", 1025), "fits": strings.Repeat("x", 1025), "rulefleet.io/labels": strings.Repeat("x", 8192),
+				"long": strings.Repeat("x", 1025), "fits": strings.Repeat("x", 1025), "rulefleet.io/labels": strings.Repeat("x", 8193),
 			}}},
 		},
 		"without annotations": {in: &metav1.PartialObjectMetadata{}, want: &metav1.PartialObjectMetadata{}},

@@ -178,10 +178,14 @@ func (r *Reconciler) failed(ctx context.Context, ar, existing *v1alpha1.AlertRul
 	case apierrors.IsInvalid(err) && existing != nil:
 		// The fields that others have changed conflict with the template. A change of either triggers another
 		// reconcile.
+		tell(ctx, existing.Labels[v1alpha1.TemplateLabel], coverage.Failed)
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
 			spoke.Clip(fmt.Sprintf("template %s and the edited fields of this AlertRule (status.overriddenFields) are not valid together; change the template, or name the conflicting field in annotation %s ('*' discards all edits). The hub's API server says: %v",
 				existing.Labels[v1alpha1.TemplateLabel], v1alpha1.ResetFieldsAnnotation, err), spoke.MaxNote))
 		return r.Intervals.Of(refusalRetry), nil
+	}
+	if existing != nil && apierrors.IsForbidden(err) {
+		tell(ctx, existing.Labels[v1alpha1.TemplateLabel], coverage.Failed)
 	}
 	r.Contests.Refused(write, err)
 	if err := r.remakeNamespace(ctx, err); err != nil {

@@ -161,16 +161,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 		r.report(s, req, coverage.Outcomes{}) // nothing can be generated yet
 		return reconcile.Result{RequeueAfter: namespaceLag}, nil
 	}
-	input := digest(workload)
-	if wait := r.pace.wait(s.Name, key, input); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	ctx, writes := counting(ctx)
-	defer func() { r.pace.wrote(s.Name, key, input, *writes) }()
 	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	input := digest(workload)
+	if workload != nil || len(existing) > 0 { // otherwise nothing is written
+		if wait := r.pace.wait(s.Name, key, input); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
+	}
+	ctx, writes := counting(ctx)
+	defer func() { r.pace.wrote(s.Name, key, input, *writes) }()
 	ctx, told := telling(ctx)
 	desired, keep, err := r.desired(ctx, workload)
 	if err != nil {

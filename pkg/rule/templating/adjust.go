@@ -57,6 +57,8 @@ func adjust(t *v1alpha1.AlertRuleTemplate, given map[string]v1alpha1.LabelText, 
 		switch {
 		case !known:
 			a.ignore(key, "unknown annotation; use alerts, disable, severity, for, labels or params")
+		case len(w.Annotations[key]) > rule.MaxAdjustment:
+			a.ignore(key, "longer than %d bytes; shorten it", rule.MaxAdjustment)
 		case w.fault != nil && slices.Contains(content, v1alpha1.Adjustment(name)):
 			a.ignore(key, "ignored, together with the other annotations that change the alert, because the AlertRule is not valid with them: %s", clip.Marked(w.fault.Error(), rule.MaxValue/4))
 		case name != string(v1alpha1.AdjustParams) && !a.allowed(v1alpha1.Adjustment(name)):

@@ -36,6 +36,7 @@ func TestAdjust(t *testing.T) {
 		ignored     []string // what the message says, in order; none for no message
 	}{
 		"others' annotations": {annotations: []string{"example.com/for", "x", "rulefleet", "y"}},
+		"too long":            {annotations: []string{prefix + "disable", strings.Repeat("a,", 4097)}, ignored: []string{prefix + "disable: longer than 8192 bytes; shorten it"}},
 		"severity":            {annotations: []string{prefix + "severity", "page"}, want: func(a alert) { a.Severity = "page" }},
 		"for":                 {annotations: []string{prefix + "for", "1h30m"}, want: func(a alert) { a.For = "1h30m" }},
 		"labels": {
@@ -78,7 +79,7 @@ func TestAdjust(t *testing.T) {
 			},
 			ignored: []string{`label "l60" is not added, because an alert has at most 64 labels`},
 		},
-		"too many mistakes": {annotations: []string{prefix + "labels", ruletest.Long("-=x,", 9999)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: invalid label name "-"; use letters, digits and _, not beginning with a digit; `, 8), "…"}},
+		"too many mistakes": {annotations: []string{prefix + "labels", ruletest.Long("-=x,", 2000)}, ignored: []string{strings.Repeat(`rulefleet.io/labels: invalid label name "-"; use letters, digits and _, not beginning with a digit; `, 8), "…"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := annotated(c.annotations...)

@@ -73,14 +73,21 @@ func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha
 }
 
 // Sound reports whether the AlertRule that a valid template generates for a workload is certainly
-// valid. Inserted values are escaped, so only its size, labels of several overrides, and the workload's adjustments can
-// make it invalid. Validating all rules of a fleet would take a minute at each start.
+// valid. Inserted values are escaped, so only its size, labels of several overrides, empty values (a selector needs one
+// matcher that is not empty), and the workload's adjustments can make it invalid. Validating all rules of a fleet would take a minute at each start.
 func Sound(r *v1alpha1.AlertRule, w Workload) bool {
 	const small = 4096
 	size := len(r.Spec.Expr)
 	for _, texts := range []map[string]v1alpha1.LabelText{r.Spec.Labels, r.Spec.Annotations} {
 		for key, text := range texts {
 			size += len(key) + len(text)
+		}
+	}
+	for _, values := range []map[string]string{w.Labels, w.Annotations} {
+		for _, value := range values {
+			if value == "" {
+				return false
+			}
 		}
 	}
 	return size <= small && len(r.Spec.Labels) <= rule.MaxTexts && len(r.Spec.Annotations) <= rule.MaxTexts && !w.adjusted()

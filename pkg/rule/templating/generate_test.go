@@ -15,13 +15,14 @@ func TestSound(t *testing.T) {
 		"plain":           {newWorkload(), true},
 		"others' notes":   {annotated("example.com/x", "y"), true},
 		"adjusted":        {annotated(v1alpha1.AdjustmentPrefix+"labels", "a=b"), false},
+		"an empty value":  {annotated("example.com/x", ""), false},
 		"a large text":    {newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": ruletest.Long("{", 1024)} }), true},
 		"five large ones": {newWorkload(func(w *Workload) { w.Annotations = map[string]string{"x": ruletest.Long("v", 1024)}; w.Name = "five" }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			texts := ruletest.Texts{"a": "$(deployment.annotations.x)"}
 			switch name {
-			case "plain", "adjusted", "others' notes":
+			case "plain", "adjusted", "others' notes", "an empty value":
 				texts = nil
 			case "five large ones":
 				texts["a"] = "$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)$(deployment.annotations.x)"
