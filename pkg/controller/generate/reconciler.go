@@ -166,10 +166,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 		return reconcile.Result{}, err
 	}
 	input := digest(workload)
-	if workload != nil || len(existing) > 0 { // otherwise nothing is written
-		if wait := r.pace.wait(s.Name, key, input); wait > 0 {
-			return reconcile.Result{RequeueAfter: wait}, nil
-		}
+	if wait := r.turn(s.Name, key, workload, input, len(existing)); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	ctx, writes := counting(ctx)
 	defer func() { r.pace.wrote(s.Name, key, input, *writes) }()
@@ -201,6 +199,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req queue.Request) (reconcil
 		later = r.Intervals.Of(quotaRetry)
 	}
 	return reconcile.Result{RequeueAfter: interval.Soonest(min(unseen, staleRetry), waits, unsure, unconfirmed, held, later)}, nil
+}
+
+// turn returns how long the writes for a workload have to wait. Without it and without AlertRules, there are none.
+func (r *Reconciler) turn(cluster string, key rule.Key, w *templating.Workload, input uint64, existing int) time.Duration {
+	if w == nil && existing == 0 {
+		return 0
+	}
+	return r.pace.wait(cluster, key, input)
 }
 
 // unread drops what is kept of a workload whose kind is not read any more. Its AlertRules stay, if there are any: then the
