@@ -172,20 +172,19 @@ func (r *Reconciler) failed(ctx context.Context, ar, existing *v1alpha1.AlertRul
 	if maps := nulled(err); existing != nil && len(maps) > 0 {
 		return staleRetry, r.empty(ctx, existing, maps)
 	}
+	if existing != nil && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) {
+		tell(ctx, existing.Labels[v1alpha1.TemplateLabel], coverage.Failed)
+	}
 	switch {
 	case apierrors.IsConflict(err):
 		return max(r.lost(write, existing), staleRetry), nil // it was changed meanwhile, so the fields of others have to be determined again
 	case apierrors.IsInvalid(err) && existing != nil:
 		// The fields that others have changed conflict with the template. A change of either triggers another
 		// reconcile.
-		tell(ctx, existing.Labels[v1alpha1.TemplateLabel], coverage.Failed)
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
 			spoke.Clip(fmt.Sprintf("template %s and the edited fields of this AlertRule (status.overriddenFields) are not valid together; change the template, or name the conflicting field in annotation %s ('*' discards all edits). The hub's API server says: %v",
 				existing.Labels[v1alpha1.TemplateLabel], v1alpha1.ResetFieldsAnnotation, err), spoke.MaxNote))
 		return r.Intervals.Of(refusalRetry), nil
-	}
-	if existing != nil && apierrors.IsForbidden(err) {
-		tell(ctx, existing.Labels[v1alpha1.TemplateLabel], coverage.Failed)
 	}
 	r.Contests.Refused(write, err)
 	if err := r.remakeNamespace(ctx, err); err != nil {

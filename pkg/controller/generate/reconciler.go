@@ -214,8 +214,11 @@ func (r *Reconciler) turn(cluster string, key rule.Key, w *templating.Workload, 
 func (r *Reconciler) unread(ctx context.Context, s *spoke.Spoke, req queue.Request) error {
 	key := hub.KeyOf(req)
 	existing, err := hub.GeneratedFor(ctx, r.Hub, s.Name, key)
-	if err != nil || len(existing) > 0 {
-		return err //nolint:wrapcheck // it says all
+	if err != nil {
+		return fmt.Errorf("looking for AlertRules of %s, which is not read any more: %w", key, err)
+	}
+	if len(existing) > 0 {
+		return nil
 	}
 	r.quota.record(s.Name, key, false)
 	_, err = r.prune(ctx, req, nil)
