@@ -575,7 +575,7 @@ func (c *connection) tended(ctx context.Context, s *session) error {
 			c.observe(disconnected(s.refused))
 			continue
 		}
-		if counts, news := s.tally.next(time.Now(), c.every(countInterval)); news {
+		if counts, news := s.tally.next(time.Now(), c.every(firstInterval)); news {
 			c.seen.Counts = counts
 		}
 		c.connected()

@@ -10,8 +10,8 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// countInterval is the minimum time between two updates of the counts, because each is a write on the hub.
-const countInterval = time.Minute
+// firstInterval is how long the counts of an engagement do not replace those in the status.
+const firstInterval = time.Minute
 
 // Counts are the numbers of objects in a spoke.
 type Counts struct {
@@ -32,14 +32,13 @@ func (c Counts) into(s *v1alpha1.SpokeClusterStatus) {
 	s.Deployments, s.Rules = &c.Deployments, &c.Rules
 }
 
-// tally counts the objects in a spoke by the events of its cache, and decides when to publish the numbers:
-// soon after the first change, then at most once a minute.
+// tally counts the objects in a spoke by the events of its cache, and decides when to publish the numbers. The
+// controller of the membership bounds how often they are written.
 type tally struct {
 	deploymentCount, ruleCount atomic.Int32
 
 	published Counts
-	at        time.Time
-	quick     bool
+	engaged   time.Time
 	last      Counts // at the last beat
 }
 
@@ -80,7 +79,7 @@ func (t *tally) now() Counts {
 // first returns the counts when the spoke is engaged.
 func (t *tally) first(now time.Time) Counts {
 	t.last = t.now()
-	t.published, t.at, t.quick = t.last, now, true
+	t.published, t.engaged = t.last, now
 	t.published.First = true
 	return t.published
 }
@@ -92,14 +91,12 @@ func (t *tally) next(now time.Time, interval time.Duration) (Counts, bool) {
 	settled := counts == t.last
 	t.last = counts
 	changed := counts.Deployments != t.published.Deployments || counts.Rules != t.published.Rules
-	due := now.Sub(t.at) >= interval
 	switch {
-	case changed && settled && (due || t.quick):
-		t.quick = false
-	case !changed && due && t.published.First:
+	case changed && settled:
+	case !changed && t.published.First && now.Sub(t.engaged) >= interval:
 	default:
 		return Counts{}, false
 	}
-	t.published, t.at = counts, now
+	t.published = counts
 	return counts, true
 }

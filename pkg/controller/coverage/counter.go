@@ -31,8 +31,9 @@ import (
 const (
 	// period is the time in which every spoke is counted once.
 	period = 10 * time.Second
-	// publishInterval is the least time between two changes of the numbers of a spoke or of a template, because each is a
-	// write on the hub. Together with period, it is below the minute within which a change must show.
+	// publishInterval is the least time between two changes of the numbers of a template, because each is a write on the
+	// hub. Together with period, it is below the minute within which a change must show. The controller of the membership
+	// bounds the writes of the numbers of a spoke.
 	publishInterval = 45 * time.Second
 	// askInterval is the time between two requests for the number of workloads of a kind without an informer.
 	askInterval = time.Minute
@@ -81,20 +82,21 @@ type Counter struct {
 	spokes map[string]*counted
 	// sums are the sums over all spokes, by template.
 	sums      map[string]v1alpha1.TemplateSummary
-	summaries map[string]published[v1alpha1.TemplateSummary]
+	summaries map[string]summary
 }
 
-// published is a value that may be shown, and since when. It is replaced at most once per publishInterval.
-type published[T any] struct {
-	value T
-	at    time.Time
+// summary is what may be shown of a template, and since when. It is replaced at most once per publishInterval.
+type summary struct {
+	v1alpha1.TemplateSummary
+
+	at time.Time
 }
 
 // counted is what is known of a spoke.
 type counted struct {
 	// complete is the engagement in which all workloads were processed, and processed is when that was last the case.
 	complete, processed time.Time
-	shown               *published[coverage.Result]
+	shown               *coverage.Result
 	// sums are the workloads by template.
 	sums map[string]v1alpha1.TemplateSummary
 
@@ -111,7 +113,7 @@ const unreadable = -1
 // NewCounter returns a Counter.
 func NewCounter(o Options) *Counter {
 	return &Counter{
-		Options: o, spokes: map[string]*counted{}, sums: map[string]v1alpha1.TemplateSummary{}, summaries: map[string]published[v1alpha1.TemplateSummary]{},
+		Options: o, spokes: map[string]*counted{}, sums: map[string]v1alpha1.TemplateSummary{}, summaries: map[string]summary{},
 		ask: func(ctx context.Context, s *spoke.Spoke, kind v1alpha1.WorkloadKind) (int32, error) {
 			return s.Count(ctx, kind)
 		},
@@ -139,7 +141,7 @@ func (c *Counter) Coverage(name string) *coverage.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if is := c.spokes[name]; is != nil && is.shown != nil {
-		return &is.shown.value
+		return is.shown
 	}
 	return nil
 }
@@ -149,7 +151,7 @@ func (c *Counter) Summary(template string) *v1alpha1.TemplateSummary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if is, known := c.summaries[template]; known {
-		return &is.value
+		return &is.TemplateSummary
 	}
 	return nil
 }
@@ -250,22 +252,21 @@ func decoded(of map[rule.Key]unique.Handle[string]) func(rule.Key) coverage.Outc
 	}
 }
 
-// show publishes the coverage of a spoke, if it has changed and that is due.
+// show publishes the coverage of a spoke if it has changed.
 func (c *Counter) show(sc *v1alpha1.SpokeCluster, is *counted, result coverage.Result) {
-	now, name := c.Clock.Now(), sc.Name
 	c.mu.Lock()
-	news := c.spokes[name] == is
+	news := c.spokes[sc.Name] == is
 	if is.shown == nil {
-		news = news && (len(sc.Status.Workloads) == 0 || c.startedLocked(now))
+		news = news && (len(sc.Status.Workloads) == 0 || c.startedLocked(c.Clock.Now()))
 	} else {
-		news = news && !same(is.shown.value, result) && now.Sub(is.shown.at) >= c.Intervals.Of(publishInterval)
+		news = news && !same(*is.shown, result)
 	}
 	if news {
-		is.shown = &published[coverage.Result]{value: result, at: now}
+		is.shown = &result
 	}
 	c.mu.Unlock()
 	if news {
-		c.Spokes.ChangedSoon(name)
+		c.Spokes.ChangedSoon(sc.Name)
 	}
 }
 
@@ -439,12 +440,12 @@ func (c *Counter) due(spokes []v1alpha1.SpokeCluster, templates []v1alpha1.Alert
 			continue // most built-in templates are never enabled, and need no write
 		}
 		was, shown := c.summaries[name]
-		if shown && (was.value == is || now.Sub(was.at) < c.Intervals.Of(publishInterval)) || !shown && templates[i].Status.Summary != nil && !c.startedLocked(now) {
+		if shown && (was.TemplateSummary == is || now.Sub(was.at) < c.Intervals.Of(publishInterval)) || !shown && templates[i].Status.Summary != nil && !c.startedLocked(now) {
 			continue
 		}
-		c.summaries[name] = published[v1alpha1.TemplateSummary]{value: is, at: now}
+		c.summaries[name] = summary{is, now}
 		out = append(out, name)
 	}
-	maps.DeleteFunc(c.summaries, func(name string, _ published[v1alpha1.TemplateSummary]) bool { return !exist[name] })
+	maps.DeleteFunc(c.summaries, func(name string, _ summary) bool { return !exist[name] })
 	return out
 }
