@@ -292,7 +292,7 @@ func (at *place) staysQuiet(t *testing.T) {
 	var counts []string
 	for _, e := range append(inSpoke, onHub...) {
 		if e.ObjectRef.Resource == "spokeclusters" && e.ObjectRef.Subresource == "status" {
-			// the numbers of workloads and rules, together
+			// for the numbers of workloads and rules
 			counts = append(counts, fmt.Sprintf("%s: %d", e.RequestReceivedTimestamp.Format(time.StampMilli), e.ResponseStatus.Code))
 			continue
 		}

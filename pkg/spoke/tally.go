@@ -10,7 +10,7 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// firstInterval is how long the counts of an engagement do not replace those in the status.
+// firstInterval is how long the first counts of an engagement do not replace those in the status if they do not change.
 const firstInterval = time.Minute
 
 // Counts are the numbers of objects in a spoke.
@@ -39,7 +39,6 @@ type tally struct {
 
 	published Counts
 	engaged   time.Time
-	last      Counts // at the last beat
 }
 
 // deployments and rules return the handlers that count.
@@ -78,23 +77,16 @@ func (t *tally) now() Counts {
 
 // first returns the counts when the spoke is engaged.
 func (t *tally) first(now time.Time) Counts {
-	t.last = t.now()
-	t.published, t.engaged = t.last, now
+	t.published, t.engaged = t.now(), now
 	t.published.First = true
 	return t.published
 }
 
-// next is called at every beat of the probe. It returns the counts and whether to publish them. Numbers that
-// are still changing wait.
+// next is called at every beat of the probe. It returns the counts and whether to publish them.
 func (t *tally) next(now time.Time, interval time.Duration) (Counts, bool) {
 	counts := t.now()
-	settled := counts == t.last
-	t.last = counts
 	changed := counts.Deployments != t.published.Deployments || counts.Rules != t.published.Rules
-	switch {
-	case changed && settled:
-	case !changed && t.published.First && now.Sub(t.engaged) >= interval:
-	default:
+	if !changed && (!t.published.First || now.Sub(t.engaged) < interval) {
 		return Counts{}, false
 	}
 	t.published = counts

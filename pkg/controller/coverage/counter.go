@@ -33,7 +33,7 @@ const (
 	period = 10 * time.Second
 	// publishInterval is the least time between two changes of the numbers of a template, because each is a write on the
 	// hub. Together with period, it is below the minute within which a change must show. The controller of the membership
-	// bounds the writes of the numbers of a spoke.
+	// bounds the writes of the numbers of a spoke. After a start, numbers in statuses stay for as long.
 	publishInterval = 45 * time.Second
 	// askInterval is the time between two requests for the number of workloads of a kind without an informer.
 	askInterval = time.Minute
@@ -140,7 +140,7 @@ func (c *Counter) Forget(name string) {
 func (c *Counter) Coverage(name string) *coverage.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if is := c.spokes[name]; is != nil && is.shown != nil {
+	if is := c.spokes[name]; is != nil {
 		return is.shown
 	}
 	return nil

@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"slices"
+
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule/coverage"
 )
@@ -17,6 +19,7 @@ func tellCoverage(s *v1alpha1.SpokeClusterStatus, c Coverage, spoke string) {
 		return
 	}
 	if is := c.Coverage(spoke); is != nil {
-		s.Workloads, s.Uncovered = is.Workloads, is.Uncovered
+		// A write of the status decodes the answer into it.
+		s.Workloads, s.Uncovered = slices.Clone(is.Workloads), slices.Clone(is.Uncovered)
 	}
 }

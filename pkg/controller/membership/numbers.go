@@ -1,45 +1,70 @@
 package membership
 
 import (
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
-// numbersInterval is the least time between two writes for numbers only. It is well below the minute within which a
-// change must show.
-const numbersInterval = 45 * time.Second
+const (
+	// numbersInterval is the least time between two writes of a SpokeCluster's status for numbers only. A change shows
+	// within a minute.
+	numbersInterval = 40 * time.Second
+	// numbersGather is how long such a write waits for other numbers. A new Deployment changes several, which are
+	// counted at different times.
+	numbersGather = 12 * time.Second
+)
 
-// numbersDiffer reports whether the numbers of workloads and rules differ between two statuses, and whether nothing else
-// does.
-func numbersDiffer(before, after v1alpha1.SpokeClusterStatus) (numbers, only bool) {
-	numbers = !ptr.Equal(before.Deployments, after.Deployments) || !ptr.Equal(before.Rules, after.Rules) ||
-		!slices.Equal(before.Workloads, after.Workloads) || !slices.Equal(before.Uncovered, after.Uncovered)
-	after.Deployments, after.Rules, after.Workloads, after.Uncovered = before.Deployments, before.Rules, before.Workloads, before.Uncovered
-	return numbers, equality.Semantic.DeepEqual(before, after)
+// numbers says when the status of a SpokeCluster is written for numbers only.
+type numbers struct {
+	// due is when it is written next. It is zero if no numbers differ.
+	due time.Time
+	// written is when it was last written.
+	written time.Time
 }
 
-// numbersWait returns how long to wait until numbers alone may be written to a SpokeCluster's status.
+// onlyNumbersDiffer reports whether two statuses differ in nothing but the numbers of workloads and rules.
+func onlyNumbersDiffer(before, after v1alpha1.SpokeClusterStatus) bool {
+	after.Deployments, after.Rules, after.Workloads, after.Uncovered = before.Deployments, before.Rules, before.Workloads, before.Uncovered
+	return equality.Semantic.DeepEqual(before, after)
+}
+
+// numbersWait returns how long to wait until a SpokeCluster's status is written for numbers only. It is not positive if
+// that is due.
 func (r *Reconciler) numbersWait(name string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, written := r.numbered[name]
-	if !written {
-		return 0
+	now, n := r.time(), r.numbers[name]
+	if n.due.IsZero() {
+		n.due = now.Add(r.Intervals.Of(numbersGather))
+		if next := n.written.Add(r.Intervals.Of(numbersInterval)); next.After(n.due) {
+			n.due = next
+		}
+		r.setNumbersLocked(name, n)
 	}
-	return last.Add(r.Intervals.Of(numbersInterval)).Sub(r.time())
+	return n.due.Sub(now)
 }
 
-// setNumbered records that the numbers in a SpokeCluster's status were written.
-func (r *Reconciler) setNumbered(name string) {
+// numbersShown records that a SpokeCluster's status has the present numbers. written is true if it was written for them.
+func (r *Reconciler) numbersShown(name string, written bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.numbered == nil {
-		r.numbered = map[string]time.Time{}
+	n := r.numbers[name]
+	if n.due.IsZero() && !written {
+		return
 	}
-	r.numbered[name] = r.time()
+	n.due = time.Time{}
+	if written {
+		n.written = r.time()
+	}
+	r.setNumbersLocked(name, n)
+}
+
+func (r *Reconciler) setNumbersLocked(name string, n numbers) {
+	if r.numbers == nil {
+		r.numbers = map[string]numbers{}
+	}
+	r.numbers[name] = n
 }

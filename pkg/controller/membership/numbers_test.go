@@ -12,8 +12,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/spoke"
 )
 
-// TestNumbersAlone writes numbers with any other change, but numbers alone at most once per numbersInterval.
-func TestNumbersAlone(t *testing.T) {
+// TestNumbersOnly writes numbers with any other change. Numbers alone wait for others, and are written at most once per
+// numbersInterval.
+func TestNumbersOnly(t *testing.T) {
 	r, _ := registrar(t, memberOf("s", ""))
 	now := time.Now()
 	r.now = func() time.Time { return now }
@@ -37,14 +38,24 @@ func TestNumbersAlone(t *testing.T) {
 			t.Errorf("%s: it waits for %v and shows %d rules, want %v and %d", what, wait, ptr.Deref(sc.Status.Rules, -1), wantWait, wantRules)
 		}
 	}
-	show("the first numbers", 1, "Connected", 0, 1)
-	now = now.Add(5 * time.Second)
-	show("others soon after", 2, "Connected", numbersInterval-5*time.Second, 1)
-	show("with another change", 2, "Other", 0, 2)
-	now = now.Add(numbersInterval - time.Second)
-	show("too soon after that", 3, "Other", time.Second, 2)
-	now = now.Add(time.Second)
-	show("they are due", 3, "Other", 0, 3)
+	const gather, interval = numbersGather, numbersInterval
+	pass := func(d time.Duration) { now = now.Add(d) }
+	show("with the first conditions", 1, "Connected", 0, 1)
+	show("numbers only", 2, "Connected", gather, 1)
+	pass(5 * time.Second)
+	show("others", 3, "Connected", gather-5*time.Second, 1)
+	pass(gather - 5*time.Second)
+	show("they are due", 3, "Connected", 0, 3)
+	show("no change", 3, "Connected", 0, 3)
+	pass(5 * time.Second)
+	show("soon after that", 4, "Connected", interval-5*time.Second, 3)
+	show("as before", 3, "Connected", 0, 3)
+	pass(interval - 6*time.Second)
+	show("just before the interval ends", 5, "Connected", gather, 3)
+	show("with another change", 5, "Other", 0, 5)
+	show("after it", 6, "Other", gather, 5)
+	pass(gather)
+	show("they are due again", 6, "Other", 0, 6)
 	r.gone("s")
-	show("of another SpokeCluster", 4, "Other", 0, 4)
+	show("of another SpokeCluster", 7, "Other", gather, 6)
 }

@@ -83,8 +83,8 @@ type Reconciler struct {
 	recollected map[string]types.UID
 	// outdated are the resourceVersions, by SpokeCluster, that are known to be superseded on the hub.
 	outdated map[string]string
-	// numbered is when the numbers in a SpokeCluster's status were last written.
-	numbered map[string]time.Time
+	// numbers says, by SpokeCluster, when its status is written for numbers only.
+	numbers map[string]numbers
 }
 
 // Rules reports the AlertRules on the hub that concern a spoke.
@@ -173,19 +173,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // show writes a status if it differs, and emits Events about transitions. It returns how long to wait if another client
-// keeps changing the status back, or if only numbers differ. If the cache is behind, it writes nothing, because the write
-// would conflict and Events would repeat. The next event from the cache triggers another reconcile.
+// keeps changing the status back, or until it is due if only numbers differ. If the cache is behind, it writes nothing,
+// because the write would conflict and Events would repeat. The next event from the cache triggers another reconcile.
 func (r *Reconciler) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret *corev1.Secret, status v1alpha1.SpokeClusterStatus) (time.Duration, error) {
-	if equality.Semantic.DeepEqual(status, sc.Status) || r.isOutdated(sc) {
+	if equality.Semantic.DeepEqual(status, sc.Status) {
+		r.numbersShown(sc.Name, false)
 		return 0, nil
 	}
-	numbers, only := numbersDiffer(sc.Status, status)
-	if wait := r.numbersWait(sc.Name); only && wait > 0 {
-		return wait, nil
+	if r.isOutdated(sc) {
+		return 0, nil
 	}
 	write := contest.OfStatus(contest.SpokeCluster, sc, &status)
 	if turn := r.yieldStatus(write, sc); turn.Behind || turn.Wait > 0 {
 		return turn.Wait, nil
+	}
+	numbers := onlyNumbersDiffer(sc.Status, status)
+	if numbers {
+		if wait := r.numbersWait(sc.Name); wait > 0 {
+			return wait, nil
+		}
 	}
 	next := sc.DeepCopy()
 	next.Status = status
@@ -200,10 +206,8 @@ func (r *Reconciler) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 	if next.ResourceVersion != sc.ResourceVersion { // otherwise the API server found no change and sends no event
 		r.setOutdated(sc)
 		r.Contests.Wrote(write, next)
-		if numbers {
-			r.setNumbered(sc.Name)
-		}
 	}
+	r.numbersShown(sc.Name, numbers)
 	r.announce(sc, secret, status.Conditions)
 	return 0, nil
 }
@@ -280,7 +284,7 @@ func (r *Reconciler) gone(name string) {
 	delete(r.uids, name)
 	delete(r.outdated, name)
 	delete(r.recollected, name)
-	delete(r.numbered, name)
+	delete(r.numbers, name)
 	r.mu.Unlock()
 	r.Contests.ForgetMembership(name)
 	r.Provider.Gone(name)

@@ -43,12 +43,14 @@ const (
 
 	// initPrefix is written before the reason for which an init container waits.
 	initPrefix = "Init:"
+	// running instead of a reason means that the pod runs.
+	running = "Running"
 )
 
-// state is how a workload is made, and how it is in a namespace where it is broken.
+// state creates a workload in some state.
 type state func(s *states, o metav1.ObjectMeta)
 
-// broken has, for each built-in template, the state for which it is made.
+// broken has, for each built-in template, the state of a workload for which its alert fires.
 var broken = map[string]state{
 	"deployment-down":     deploymentWith(func(s *appsv1.DeploymentStatus) { s.ReadyReplicas, s.AvailableReplicas = 0, 0 }),
 	"replicas-mismatch":   deploymentWith(func(s *appsv1.DeploymentStatus) { s.ReadyReplicas, s.AvailableReplicas = 2, 2 }),
@@ -98,8 +100,11 @@ func TestBuiltInsOnRealOutput(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := &states{t: t, client: f.Hub.Client}
+	s := &states{t: t, client: f.Hub.Client, objects: map[string]int{}}
 	templates := builtin.Templates(builtin.Options{})
+	if len(templates) != len(broken) {
+		t.Errorf("%d states for %d templates", len(broken), len(templates))
+	}
 	for _, template := range templates {
 		breaks := broken[template.Name]
 		if breaks == nil {
@@ -109,11 +114,15 @@ func TestBuiltInsOnRealOutput(t *testing.T) {
 		breaks(s, metav1.ObjectMeta{Namespace: template.Name, Name: brokenName})
 		healthy := metav1.ObjectMeta{Namespace: template.Name, Name: healthyName}
 		owner := s.healthy(rule.KindsOf(template)[0], healthy)
-		switch template.Name {
-		case "hpa-maxed-out":
+		switch kind := rule.KindsOf(template)[0]; {
+		case template.Name == "hpa-maxed-out":
 			s.autoscaler(healthy, 2)
-		case "cronjob-failing":
+		case template.Name == "cronjob-failing":
 			s.job(healthy, owner, batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
+		case kind == v1alpha1.DeploymentKind:
+			s.pod(healthy, s.replicaSet(healthy, owner), "ReplicaSet", running)
+		case kind != v1alpha1.CronJobKind:
+			s.pod(healthy, owner, string(kind), running)
 		}
 	}
 	output := s.exported(startKubeStateMetrics(t, f.Hub))
@@ -162,7 +171,7 @@ func testOn(t *testing.T, output map[string]*dto.MetricFamily, templates []*v1al
 			}
 			series = append(series, map[string]any{
 				"series": name + "{" + strings.Join(labels, ",") + "}",
-				"values": fmt.Sprintf("%vx%d", strconv.FormatFloat(m.GetGauge().GetValue()+m.GetCounter().GetValue()+m.GetUntyped().GetValue(), 'f', -1, 64), minutes),
+				"values": fmt.Sprintf("%sx%d", strconv.FormatFloat(m.GetGauge().GetValue()+m.GetCounter().GetValue()+m.GetUntyped().GetValue(), 'f', -1, 64), minutes),
 			})
 		}
 	}
@@ -267,6 +276,9 @@ func startKubeStateMetrics(t *testing.T, member *fleet.Member) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(controlplane.Tail(exporter.logPath, tailLines))
+		}
 		if err := exporter.stop(); err != nil {
 			t.Error(err)
 		}
@@ -295,6 +307,9 @@ func (s *states) exported(url string) (out map[string]*dto.MetricFamily) {
 			return err
 		}
 		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", url, resp.Status)
+		}
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			return err
@@ -325,9 +340,6 @@ func (s *states) create(o client.Object, status func(), metric string) {
 			s.t.Fatal(err)
 		}
 	}
-	if s.objects == nil {
-		s.objects = map[string]int{}
-	}
 	s.objects[metric]++
 }
 
@@ -344,7 +356,7 @@ func (s *states) namespace(name string) {
 	}
 }
 
-// healthy creates a workload that no template is about.
+// healthy creates a workload for which no alert fires.
 func (s *states) healthy(kind v1alpha1.WorkloadKind, o metav1.ObjectMeta) client.Object {
 	s.t.Helper()
 	switch kind {
@@ -358,7 +370,7 @@ func (s *states) healthy(kind v1alpha1.WorkloadKind, o metav1.ObjectMeta) client
 	return s.deployment(o, func(*appsv1.DeploymentStatus) {})
 }
 
-// of returns the labels and the template of the pods of a workload with three replicas.
+// of returns the selector and the template of the pods of a workload.
 func of(o metav1.ObjectMeta) (*metav1.LabelSelector, corev1.PodTemplateSpec) {
 	labels := map[string]string{"app": o.Name}
 	return &metav1.LabelSelector{MatchLabels: labels}, corev1.PodTemplateSpec{
@@ -383,19 +395,24 @@ func deploymentWith(change func(*appsv1.DeploymentStatus)) state {
 	return func(s *states, o metav1.ObjectMeta) { s.deployment(o, change) }
 }
 
-// deploymentWithPod has a pod that waits, of a ReplicaSet of the Deployment.
+// deploymentWithPod creates a Deployment, its ReplicaSet, and a pod that waits for a reason.
 func deploymentWithPod(reason string) state {
 	return func(s *states, o metav1.ObjectMeta) {
 		owner := s.deployment(o, func(*appsv1.DeploymentStatus) {})
-		rs := &appsv1.ReplicaSet{ObjectMeta: o}
-		rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
-		rs.Spec.Selector, rs.Spec.Template = of(o)
-		s.create(rs, nil, "kube_replicaset_created")
-		s.pod(o, rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet").Kind, reason)
+		s.pod(o, s.replicaSet(o, owner), "ReplicaSet", reason)
 	}
 }
 
-// withPod has a pod of a workload that waits for a reason. Without a reason, the pod is not scheduled.
+func (s *states) replicaSet(o metav1.ObjectMeta, owner client.Object) client.Object {
+	s.t.Helper()
+	rs := &appsv1.ReplicaSet{ObjectMeta: o}
+	rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	rs.Spec.Selector, rs.Spec.Template = of(o)
+	s.create(rs, nil, "kube_replicaset_created")
+	return rs
+}
+
+// withPod creates a workload and a pod of it that waits for a reason. Without a reason, the pod is not scheduled.
 func withPod(kind v1alpha1.WorkloadKind, reason string) state {
 	return func(s *states, o metav1.ObjectMeta) { s.pod(o, s.healthy(kind, o), string(kind), reason) }
 }
@@ -408,8 +425,18 @@ func (s *states) pod(o metav1.ObjectMeta, owner client.Object, kind, reason stri
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
 	s.create(pod, func() {
 		pod.Status.Phase = corev1.PodPending
+		scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}
 		if reason == "" {
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
+			scheduled.Status, scheduled.Reason = corev1.ConditionFalse, "Unschedulable"
+		}
+		pod.Status.Conditions = []corev1.PodCondition{scheduled}
+		switch reason {
+		case "":
+			return
+		case running:
+			pod.Status.Phase = corev1.PodRunning
+			runs := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Image: "app", Ready: true, State: runs}}
 			return
 		}
 		waits := func(name, reason string) []corev1.ContainerStatus {
@@ -463,7 +490,7 @@ func (s *states) cronJob(o metav1.ObjectMeta, change func(*batchv1.CronJobStatus
 	_, cron.Spec.JobTemplate.Spec.Template = of(o)
 	cron.Spec.JobTemplate.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	s.create(cron, func() {
-		cron.Status.LastScheduleTime, cron.Status.LastSuccessfulTime = ptr.To(metav1.Now()), ptr.To(metav1.Unix(60, 0))
+		cron.Status.LastScheduleTime, cron.Status.LastSuccessfulTime = ptr.To(metav1.Unix(2*60*60, 0)), ptr.To(metav1.Unix(60, 0))
 		change(&cron.Status)
 	}, "kube_cronjob_created")
 	return cron
@@ -473,7 +500,7 @@ func cronJobWith(change func(*batchv1.CronJobStatus)) state {
 	return func(s *states, o metav1.ObjectMeta) { s.cronJob(o, change) }
 }
 
-// job creates a Job of a CronJob that has ended.
+// job creates an ended Job of a CronJob.
 func (s *states) job(o metav1.ObjectMeta, owner client.Object, conditions ...batchv1.JobConditionType) {
 	s.t.Helper()
 	job := &batchv1.Job{ObjectMeta: o}
