@@ -82,7 +82,7 @@ var broken = map[string]state{
 		s.job(o, s.healthy(v1alpha1.CronJobKind, o), batchv1.JobFailureTarget, batchv1.JobFailed)
 	},
 	// promtool's time begins in 1970.
-	"cronjob-missed": cronJobWith(func(s *batchv1.CronJobStatus) { s.LastScheduleTime = ptr.To(metav1.Unix(60, 0)) }),
+	"cronjob-missed": cronJobWith(func(s *batchv1.CronJobStatus) { s.LastScheduleTime = new(metav1.Unix(60, 0)) }),
 }
 
 // TestBuiltInsOnRealOutput has kube-state-metrics export, for each built-in template, a workload in the state that the
@@ -203,6 +203,7 @@ func testOn(t *testing.T, output map[string]*dto.MetricFamily, templates []*v1al
 
 // compare checks that kube-state-metrics exports the metrics and labels that the test files of the templates have.
 func compare(t *testing.T, output map[string]*dto.MetricFamily) {
+	t.Helper()
 	files, err := filepath.Glob("../../rule/builtin/testdata/builtins/*.test.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no test files: %v", err)
@@ -490,7 +491,7 @@ func (s *states) cronJob(o metav1.ObjectMeta, change func(*batchv1.CronJobStatus
 	_, cron.Spec.JobTemplate.Spec.Template = of(o)
 	cron.Spec.JobTemplate.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	s.create(cron, func() {
-		cron.Status.LastScheduleTime, cron.Status.LastSuccessfulTime = ptr.To(metav1.Unix(2*60*60, 0)), ptr.To(metav1.Unix(60, 0))
+		cron.Status.LastScheduleTime, cron.Status.LastSuccessfulTime = new(metav1.Unix(2*60*60, 0)), new(metav1.Unix(60, 0))
 		change(&cron.Status)
 	}, "kube_cronjob_created")
 	return cron
@@ -508,7 +509,7 @@ func (s *states) job(o metav1.ObjectMeta, owner client.Object, conditions ...bat
 	_, job.Spec.Template = of(o)
 	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	s.create(job, func() {
-		now := ptr.To(metav1.Now())
+		now := new(metav1.Now())
 		job.Status.StartTime = now
 		if slices.Contains(conditions, batchv1.JobComplete) {
 			job.Status.Succeeded, job.Status.CompletionTime = 1, now
