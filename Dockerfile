@@ -1,4 +1,4 @@
-# The image of the manager contains one static program and the certificates of public authorities.
+# The image of the manager contains one static program and a bundle of public CA certificates.
 # It runs as a numeric user, needs no writable root file system, and writes no file.
 #
 #   make image                  puts a program that is built on this machine into the first stage

@@ -80,9 +80,10 @@ type AlertRuleSpec struct {
 	RuleNamespace NamespaceName `json:"ruleNamespace,omitempty"`
 
 	// ruleNamespaceFrom defines the default of ruleNamespace for an AlertRule with a workloadRef. With Workload, it
-	// is the namespace of the workload. With Operator, it is that of an AlertRule in Rulefleet's own namespace
-	// without a workloadRef. Templates set Operator if their ruleNamespace is Operator. AlertRules in other
-	// namespaces than Rulefleet's cannot set it to Operator.
+	// is the namespace of the workload. With Operator, it is the namespace of the spoke's chosen Prometheus or, if
+	// that is not known, the chart value ruleNamespace (flag --rule-namespace of the manager). Only AlertRules in
+	// Rulefleet's own namespace, and AlertRules that a template with ruleNamespace Operator generates, can set
+	// Operator.
 	// +optional
 	RuleNamespaceFrom TemplateRuleNamespace `json:"ruleNamespaceFrom,omitempty"`
 

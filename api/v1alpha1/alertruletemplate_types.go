@@ -65,8 +65,8 @@ type AlertRuleTemplateSpec struct {
 	// +optional
 	Placement *ClusterSelection `json:"placement,omitempty"`
 
-	// clusters is the former name of placement, and will be removed in the next release. A template that has it
-	// is not accepted, and its AlertRules stay as they are.
+	// clusters was the name of placement before version 0.1.0. A template that has it is not accepted, and its
+	// AlertRules stay as they are; move its content to placement. The field will be removed in the next release.
 	// +optional
 	Clusters *ClusterSelection `json:"clusters,omitempty"`
 
@@ -80,8 +80,8 @@ type AlertRuleTemplateSpec struct {
 	// +structType=atomic
 	Workloads *WorkloadSelection `json:"workloads,omitempty"`
 
-	// parameters are values that the texts of the template read as $(params.NAME). They can differ by cluster
-	// (overrides) and, if allow contains params, by workload.
+	// parameters are values that you use as $(params.NAME) in the expression, labels and annotations. They can
+	// differ by cluster (overrides) and, if allow contains params, by workload.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -167,14 +167,16 @@ type WorkloadSelection struct {
 	// +optional
 	Exclude *WorkloadExclusion `json:"exclude,omitempty"`
 
-	// matchLabels is the former place of selector.matchLabels, and will be removed in the next release. A
-	// template that has it is not accepted, and its AlertRules stay as they are.
+	// matchLabels was the place of selector.matchLabels before version 0.1.0. A template that has it is not
+	// accepted, and its AlertRules stay as they are; move its content to selector.matchLabels. The field will be
+	// removed in the next release.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1024
 	MatchLabels map[string]RuleLabelValue `json:"matchLabels,omitempty"`
 
-	// matchExpressions is the former place of selector.matchExpressions, and will be removed in the next
-	// release. A template that has it is not accepted, and its AlertRules stay as they are.
+	// matchExpressions was the place of selector.matchExpressions before version 0.1.0. A template that has it
+	// is not accepted, and its AlertRules stay as they are; move its content to selector.matchExpressions. The
+	// field will be removed in the next release.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
@@ -219,7 +221,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.matches('^[-+]?[0-9.][0-9a-zA-Z.]*([eE][-+]?[0-9]+)?$')",message="not a number, duration or quantity; use a form such as 0.99, 5m or 2Gi"
 type ParameterValue string
 
-// Parameter is a value that the texts of a template read as $(params.NAME).
+// Parameter is a value that a template uses as $(params.NAME) in the expression, labels and annotations.
 type Parameter struct {
 	// name is the name of the parameter.
 	// +required
@@ -374,13 +376,13 @@ type AlertRuleTemplateStatus struct {
 
 // TemplateSummary counts the workloads that a template matches.
 type TemplateSummary struct {
-	// matched is the number of workloads that the template selects, and the sum of the other fields. Of a template
-	// that is suspended or not accepted, it is the number of workloads that have an AlertRule of it.
+	// matched is the number of workloads that the template selects, and the sum of the other fields. If the
+	// template is suspended or not accepted, it is the number of workloads that have an AlertRule from it.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Matched int32 `json:"matched"`
 
-	// generated is the number of workloads that have an AlertRule of the present template.
+	// generated is the number of workloads that have an AlertRule of the current version of the template.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Generated int32 `json:"generated"`
@@ -390,8 +392,8 @@ type TemplateSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Disabled int32 `json:"disabled,omitempty"`
 
-	// refused is the number of workloads without an AlertRule because spec.maxRules of the SpokeCluster is
-	// reached.
+	// refused is the number of workloads without an AlertRule because spec.maxRules of the SpokeCluster, or the
+	// share of their namespace, is reached.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Refused int32 `json:"refused,omitempty"`

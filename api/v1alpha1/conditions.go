@@ -232,12 +232,13 @@ const (
 	ReasonDuplicateCluster = "DuplicateCluster"
 	// ReasonServed is PrometheusRuleServed=True: PrometheusRules can be read.
 	ReasonServed = "Served"
-	// ReasonDeletionsHeld is Ready=False: deletions of rules wait, because they may be a mistake. Either
-	// many rules are to be deleted at once, or one of these happened shortly before: the spoke became a
-	// different cluster, its identity was recorded again, or the manager was restarted while deletions were
-	// held. The deletions continue at the time in the message, or when you set
-	// AcknowledgeDeletionsAnnotation. Deletions that may be caused by a loss of AlertRules, templates or
-	// placement labels on the hub only continue with the annotation. All other work on the spoke continues.
+	// ReasonDeletionsHeld is Ready=False: deletions of rules wait, because they may be a mistake. Either many
+	// rules are to be deleted at once, or one of these happened shortly before: you confirmed that another
+	// cluster replaces the spoke (IdentityChanged), the identity of the spoke was recorded again, or the
+	// manager was restarted while deletions were held. The deletions continue at the time in the message, or
+	// when you set AcknowledgeDeletionsAnnotation. Deletions that may be caused by a loss of AlertRules,
+	// templates or placement labels on the hub only continue with the annotation. All other work on the spoke
+	// continues.
 	ReasonDeletionsHeld = "DeletionsHeld"
 	// ReasonIdentityChanged is Connected=False: the kubeconfig leads to a different cluster than
 	// before. Nothing is written to either cluster until you confirm the new one with

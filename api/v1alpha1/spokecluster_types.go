@@ -218,8 +218,8 @@ type SpokeClusterStatus struct {
 	Deployments *int32 `json:"deployments,omitempty"`
 
 	// workloads counts the workloads in all namespaces of the spoke by kind, with and without an alert. It is
-	// updated about once a minute while the spoke is connected. It does not have a kind that Rulefleet's account
-	// in the spoke may not list.
+	// updated about once a minute while the spoke is connected. It has no entry for a kind that Rulefleet's
+	// account in the spoke cannot list.
 	// +optional
 	// +listType=map
 	// +listMapKey=kind
@@ -346,10 +346,11 @@ type PendingDeletions struct {
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
 
-	// held is the number of these rules whose deletion is held because it may be a mistake. Deletions
-	// are held if there are many at once, or if objects may have been lost on the hub (see suspect). They are
-	// also held for some time after the spoke became a different cluster, after its identity was recorded
-	// again, and after the manager was restarted while deletions were held.
+	// held is the number of these rules whose deletion is held because it may be a mistake. Deletions are
+	// held if there are many at once, or if objects may have been lost on the hub (see suspect). They are
+	// also held for some time after you confirm that another cluster replaces the spoke (IdentityChanged),
+	// after the identity of the spoke was recorded again, and after the manager was restarted while
+	// deletions were held.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Held int32 `json:"held,omitempty"`

@@ -66,7 +66,7 @@ var (
 	})
 	alertsDesc = atScrape(metric{
 		Name: "rulefleet_alerts", Labels: []string{"cluster", "kind", "alertrule_namespace", "alertrule", "state"},
-		Help: "Number of firing and pending alerts of an AlertRule or a RulePack (label kind) in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.",
+		Help: "Number of firing and pending alerts of an AlertRule or a RulePack (label kind) in a spoke, as its Prometheus last reported. With several Prometheus objects, it is the highest number of any of them. There is no series for 0.",
 		Use:  "`sum by (cluster) (rulefleet_alerts{state=\"firing\"})` shows the firing alerts of the whole fleet. It gives an overview; the Alertmanagers of the spokes send the notifications. If a spoke's Prometheus can't be queried, its alerts are not known: see `condition=\"Evaluating\"` of `rulefleet_spokes`.",
 	})
 	depthDesc = atScrape(metric{

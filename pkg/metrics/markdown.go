@@ -35,8 +35,8 @@ measured:
 - Changes that wait for you: a namespace that is missing in the spoke, or a rule that the spoke refuses.
 - Changes that are made before Rulefleet has connected to a spoke. Rulefleet writes them when it connects.
 
-If a connected spoke stops answering, its changes wait. That time is measured, but kept apart: such a change has
-` + "`interrupted=\"true\"`" + ` and is not part of the alert, which would only repeat that the spoke was unreachable. A webhook
+If a connected spoke stops answering, its changes wait. That time is measured, but kept apart: such changes
+have ` + "`interrupted=\"true\"`" + `. ` + "`RulefleetPropagationSlow`" + ` leaves them out, because other alerts report the outage. A webhook
 in the spoke that can't be called does not count as an outage: its retries are part of ` + "`interrupted=\"false\"`" + `.
 
 ## Metrics of the libraries

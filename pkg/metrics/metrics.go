@@ -65,13 +65,13 @@ var (
 	// EvaluatorPolls counts polls of spokes' evaluators by outcome.
 	EvaluatorPolls = counter(metric{
 		Name: "rulefleet_evaluator_polls_total", Labels: []string{"outcome"},
-		Help: "Number of polls of the Prometheus and ThanosRulers of spokes, by outcome (answered; failed; refused: Rulefleet is not allowed to query it). A poll consists of all requests that are needed to read all rules once.",
+		Help: "Number of polls of the Prometheus and ThanosRuler objects of spokes, by outcome (answered; failed; refused: Rulefleet is not allowed to query it). A poll consists of all requests that are needed to read all rules once.",
 		Use:  "A persistent share of `failed` means that a Prometheus is down or slow (alert `RulefleetEvaluatorUnreachable`). `refused` means that the spoke does not grant the permission [evaluate](../how-to/register.md#the-permission-to-query-prometheus), which may be intended.",
 	})
 	// EvaluatorPollDuration is the duration of answered polls.
 	EvaluatorPollDuration = histogram(metric{
 		Name: "rulefleet_evaluator_poll_duration_seconds",
-		Help: "Duration of the answered polls of the Prometheus and ThanosRulers of spokes, in seconds.",
+		Help: "Duration of the answered polls of the Prometheus and ThanosRuler objects of spokes, in seconds.",
 		Use:  "It grows with the number of rules in the Prometheus. If an answer does not begin within 10 s, the poll fails. If the polls are too much load, poll less often (chart value `evaluatorPollInterval`).",
 	}, []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20})
 

@@ -121,7 +121,7 @@ rulefleet_workloads{cluster="a",covered="true",kind="Deployment"} 3
 # HELP rulefleet_alertrules Number of AlertRules and RulePacks by condition, status and reason.
 # TYPE rulefleet_alertrules gauge
 rulefleet_alertrules{condition="Accepted",reason="InvalidExpr",status="False"} 5
-# HELP rulefleet_alerts Number of firing and pending alerts of an AlertRule or a RulePack (label kind) in a spoke, as its Prometheus last reported. With several Prometheus, it is the highest number of any of them. There is no series for 0.
+# HELP rulefleet_alerts Number of firing and pending alerts of an AlertRule or a RulePack (label kind) in a spoke, as its Prometheus last reported. With several Prometheus objects, it is the highest number of any of them. There is no series for 0.
 # TYPE rulefleet_alerts gauge
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",kind="AlertRule",state="firing"} 2
 rulefleet_alerts{alertrule="down",alertrule_namespace="shop",cluster="a",kind="RulePack",state="firing"} 7

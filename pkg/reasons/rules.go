@@ -87,7 +87,7 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonNotRegistered, On: []string{row, ready},
 		Message: "no SpokeCluster has this name; register the spoke, or remove the name from spec.placement.names",
 		Meaning: "The placement names a spoke that is not registered.",
-		Remedy:  "Register the spoke, or remove its name from the placement. If a template generated the AlertRule, delete the AlertRule instead.",
+		Remedy:  "Register the spoke, or remove its name from the placement. If a template generated the AlertRule for a spoke that no longer exists, delete the AlertRule; it is not created again.",
 	},
 	{
 		Name: v1alpha1.ReasonUnreachable, On: []string{row, ready},
@@ -191,7 +191,7 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonAmbiguous, On: []string{row, ready, stalled},
 		Message: "the spoke has several Prometheus or ThanosRuler objects, and none is chosen; see the condition EvaluatorsFound of" +
 			" SpokeCluster eu-1",
-		Meaning: "The rule is in the spoke, which has several Prometheus, and none of them is chosen.",
+		Meaning: "The rule is in the spoke, which has several Prometheus objects, and none of them is chosen.",
 		Remedy:  "Name the one that evaluates the rules: [choose the Prometheus](../how-to/choose-prometheus.md). Condition EvaluatorsFound of the SpokeCluster has a command for one of them, as an example.",
 	},
 	{
@@ -259,7 +259,7 @@ var ofRules = []Reason{
 		Meaning: "A spoke's Prometheus has no series for a selector of the expression. The message lists the selectors by spoke. For a RulePack," +
 			" it also lists recording rules that have had no result for 10 minutes, although the series that they read exist.",
 		Remedy: "Check in the spoke's Prometheus that the metric is scraped, and that its name and labels are right. A metric that only exists" +
-			" after an event can be missing without a fault: for example, a counter of errors does not exist before the first error. If it is the name of a recording rule, compare the labels of both sides of" +
-			" the operations in its expression, and the ranges with the scrape interval.",
+			" after an event can be missing without a fault: for example, a counter of errors does not exist before the first error. If the message names a recording rule, compare the labels on both sides of" +
+			" each operation in its expression, and its ranges with the scrape interval.",
 	},
 }

@@ -69,7 +69,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonUnreachable, On: []string{connected, served, ready, readable},
 		Meaning: "The API server has not answered three probes in a row, or the answer is not from a Kubernetes API server. The rules stay in" +
 			" the spoke and keep alerting. Until the API server answers, Rulefleet sends only one probe (health check) at a time." +
-			" On WorkloadsReadable, only the workloads of a kind could not be listed, and Rulefleet tries again after 5 minutes.",
+			" On WorkloadsReadable, only one kind of workloads could not be listed; Rulefleet tries again after 5 minutes.",
 		Remedy: "Follow the message: check the network, the address in the kubeconfig and the API server of the spoke. When the API server answers" +
 			" again at this address, nothing has to be done on the hub. If it has another address now, correct the kubeconfig. " + rejoin,
 	},
@@ -214,8 +214,8 @@ var ofSpokes = []Reason{
 		Message: "60 AlertRules will be deleted at 2026-01-01T12:00:00Z, because their workloads or templates are gone or no longer match" +
 			" (20 other deletions were not held). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
-		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after the spoke became a" +
-			" different cluster, or after a restart of the manager while deletions were held. The deletions wait until the time in the message, and then continue." +
+		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after somebody confirmed" +
+			" that another cluster replaces the spoke (IdentityChanged), or after a restart of the manager while deletions were held. The deletions wait until the time in the message, and then continue." +
 			" If the AlertRules, templates or placement labels of the rules may have been lost on the hub, the deletions wait until you" +
 			" acknowledge them, without a time limit. An acknowledgement releases all deletions that have a time limit. Of the deletions" +
 			" without a time limit, it releases only those that `status.pendingDeletions.names` lists" +
@@ -257,7 +257,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonEvaluatorsFound, On: []string{found},
 		Message: "Prometheus monitoring/k8s",
-		Meaning: "The Prometheus and ThanosRulers in the message are chosen to evaluate the rules.", Remedy: nothing,
+		Meaning: "The Prometheus and ThanosRuler objects in the message are chosen to evaluate the rules.", Remedy: nothing,
 	},
 	{
 		Name: v1alpha1.ReasonEvaluating, On: []string{evaluating},
@@ -330,7 +330,7 @@ var ofSpokes = []Reason{
 			" says which of these is the case. The furthest phase of rules is Selected.",
 		Remedy: "If this is intended, do nothing. Otherwise run `kubectl rulefleet join {spoke} --spoke-context CONTEXT` again with the same options, and without `--no-evaluate`," +
 			" or grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus) yourself. If the Service" +
-			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus in a namespace share" +
+			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus objects in a namespace share" +
 			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`. If a proxy denies access, set" +
 			" `url` to an address without the proxy.",
 	},

@@ -23,7 +23,7 @@ func NewFiring(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "firing",
 		Short: "List the alerts that fire, the most severe first",
-		Long: `List the alerts that fire, the most severe first, as the Prometheus of the spokes report them. A new
+		Long: `List the alerts that fire, as reported by the Prometheus of each spoke. The most severe come first. A new
 alert appears within about a minute. For spokes whose Prometheus cannot be queried, a note says so.`,
 		Example: "  kubectl rulefleet firing -A\n  kubectl rulefleet firing -A --cluster eu-prod-1",
 		Args:    cobra.NoArgs,

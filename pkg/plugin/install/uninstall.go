@@ -30,8 +30,8 @@ func NewUninstall(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Uninstall Rulefleet from the hub",
-		Long: `Uninstall Rulefleet from the hub. The command lists the registered spokes, and asks for a confirmation. At its end, it
-prints what stays. --dry-run prints what would be removed.
+		Long: `Uninstall Rulefleet from the hub. The command lists the registered spokes, and asks for a confirmation. Finally, it
+prints what stays on the hub. --dry-run prints what would be removed.
 
 The CustomResourceDefinitions stay, and with them all AlertRules, RulePacks, templates and SpokeClusters, unless the
 chart was installed with crds.keep=false. The rules in the spokes stay as well. To remove them, let every spoke leave

@@ -57,8 +57,9 @@ what other clients changed, add --force-conflicts. The labels, the kind of the t
 are, unless you set --labels, --auth or --duration. --server, --no-evaluate, --no-renew and --no-policy are not
 remembered: set them again.
 
-With --from-argocd, the command registers clusters that Argo CD on the hub has. Argo CD has to use a bearer token or a
-client certificate for the cluster, no proxy, and not the option insecure. The command lists the others, with the reason.`,
+With --from-argocd, the command registers clusters that Argo CD on the hub has. It supports clusters to which Argo CD
+connects with a bearer token or a client certificate, without a proxy and without the option insecure. It lists all
+other clusters with the reason.`,
 		Example: `  kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 -l env=prod,region=eu
   kubectl rulefleet join eu-prod-1 --spoke-context eu-prod-1 --dry-run -o yaml
   kubectl rulefleet join --from-argocd env=prod`,
