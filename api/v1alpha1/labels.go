@@ -79,8 +79,8 @@ const (
 	IgnoredAnnotation = Group + "/ignored-annotations"
 
 	// BuiltInAnnotation is the annotation of a built-in AlertRuleTemplate with a digest of each spec field as the
-	// manager last set it, except state. A field that has this digest was not edited. The manager updates it if a
-	// new version of the manager or a flag changes the built-in template. Edited fields stay. A template without
+	// manager last set it, except state. A field that has this digest was not edited. The manager updates such a field
+	// if a new version of the manager or a flag changes the built-in template. Edited fields stay. A template without
 	// the annotation is never updated.
 	BuiltInAnnotation = Group + "/built-in"
 	// BuiltInStateAnnotation is the annotation of a built-in AlertRuleTemplate with the state that the

@@ -238,8 +238,8 @@ var ofSpokes = []Reason{
 		Message: "5 workloads lack AlertRules: spec.maxRules (10000) is reached. Existing AlertRules stay. …",
 		Meaning: "The templates would generate more AlertRules for the spoke than `spec.maxRules` (10000 by default) allows, or more for one" +
 			" namespace of the spoke than the chart value `spokeLimits.namespaceShare` allows. Existing AlertRules stay, and no more are generated.",
-		Remedy: "Find out what creates so many workloads, and narrow the templates. If one namespace has used up its share, you can raise" +
-			" `spokeLimits.namespaceShare` instead, and otherwise `spec.maxRules`. At most 2,000 rules of Rulefleet are supported in one Prometheus.",
+		Remedy: "Find out what creates so many workloads, and narrow the templates. Alternatively, raise a limit:" +
+			" `spokeLimits.namespaceShare` if one namespace has used up its share, or else `spec.maxRules`. At most 2,000 rules of Rulefleet are supported in one Prometheus.",
 	},
 	{
 		Name: v1alpha1.ReasonSuspended, On: []string{ready},
