@@ -46,7 +46,7 @@ func (g *Guard) feel(ctx context.Context) error {
 	switch version, err := p.read(ctx); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
-		return fmt.Errorf("checking by the %s whether the cluster was restored: %w", p.history.kind, err)
+		return fmt.Errorf("reading a %s to check whether the etcd of the cluster was restored: %w", p.history.kind, err)
 	default:
 		g.found(p.history.read(floor, version))
 	}

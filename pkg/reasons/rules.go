@@ -75,8 +75,8 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonTenantNotAllowed, On: []string{row, ready, stalled},
-		Message: "SpokeCluster eu-1 does not take AlertRules of namespace shop (spec.tenants); remove the name from spec.placement.names, or ask" +
-			" an administrator of the hub to include the namespace in spec.tenants",
+		Message: "SpokeCluster eu-1 does not take AlertRules of namespace shop (spec.tenants); remove eu-1 from spec.placement.names, or ask" +
+			" an administrator of the hub to include namespace shop in spec.tenants",
 		Meaning: "The placement names a spoke that does not take rules of this namespace of the hub. If the spoke had the rule before, it is" +
 			" removed. If the placement selects such a spoke only by its labels, there is no row for it.",
 		Remedy: "Change the placement, or ask the administrator of the hub to include the namespace in `spec.tenants` of the" +
@@ -199,7 +199,7 @@ var ofRules = []Reason{
 		Message: "Prometheus monitoring/k8s has a ruleSelector that requires release=monitoring; …",
 		Meaning: "No chosen Prometheus of the spoke selects the rule or, if `spec.evaluatorRefs` names several, one of them does not. The message" +
 			" names each Prometheus that does not select the rule, and the label or the namespace that its selector requires.",
-		Remedy: "Follow the message: [My alert does not fire](../how-to/troubleshoot.md#my-alert-does-not-fire).",
+		Remedy: "Follow the message. If that does not help, see [My alert does not fire](../how-to/troubleshoot.md#my-alert-does-not-fire).",
 	},
 	{
 		Name: v1alpha1.ReasonNamespaceEnforced, On: []string{row, ready, stalled},
@@ -217,7 +217,7 @@ var ofRules = []Reason{
 			" see the condition Evaluating of the SpokeCluster for why Rulefleet can't query it",
 		Meaning: "Rulefleet computed from the selectors that the Prometheus selects the rule. It can't query the Prometheus: the condition" +
 			" `Evaluating` of the SpokeCluster says why. The rule counts as ready.",
-		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus).",
+		Remedy: "Nothing. To verify more, grant [the permission to query Prometheus](../how-to/register.md#the-permission-to-query-prometheus).",
 	},
 	{
 		Name: v1alpha1.ReasonConfirmed, On: []string{row},
@@ -225,7 +225,7 @@ var ofRules = []Reason{
 			" see the condition Evaluating of the SpokeCluster for why Rulefleet can't query it",
 		Meaning: "prometheus-operator reports in `status.bindings` that it passes the rule to the Prometheus. Rulefleet can't query the" +
 			" Prometheus: the condition `Evaluating` of the SpokeCluster says why. The rule counts as ready.",
-		Remedy: "Nothing. To verify more, grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus).",
+		Remedy: "Nothing. To verify more, grant [the permission to query Prometheus](../how-to/register.md#the-permission-to-query-prometheus).",
 	},
 	{
 		Name: v1alpha1.ReasonLoading, On: []string{row, ready},

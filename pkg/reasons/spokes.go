@@ -125,7 +125,7 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonUnmanaged, On: []string{credential},
 		Message: "the token expires at 2026-12-31T12:00:00Z, and the manager does not renew it, because field manager \"external-secrets\" has written" +
-			" the kubeconfig in the Secret of the spoke; renew it there, or, if Rulefleet is to renew it, …",
+			" the kubeconfig in the Secret of the spoke; renew it with that client or, if Rulefleet is to renew it, …",
 		Meaning: "`kubectl rulefleet join` has asked the manager to renew the token, but another client, such as a GitOps tool or a person, has" +
 			" written the kubeconfig since. The manager leaves the Secret as it is.",
 		Remedy: "Renew the token where the Secret comes from. To have the manager renew it, stop the other client from writing this Secret, and" +
@@ -290,8 +290,8 @@ var ofSpokes = []Reason{
 			" chosen; existing rules keep their labels and their namespace. Name the one that evaluates them, for example the first one: kubectl patch spokecluster eu-1 …",
 		Meaning: "The spoke has several Prometheus or ThanosRuler objects, and none of them is chosen. Existing rules keep their labels and" +
 			" their namespace, and new rules are written without the labels that a `ruleSelector` may require, so Prometheus may not load them.",
-		Remedy: "Name the one that evaluates the rules (the command in the message names the first one as an example), or limit the namespaces that count (chart value `evaluatorNamespaces`):" +
-			" [choose the Prometheus](../how-to/choose-prometheus.md).",
+		Remedy: "Name the one that evaluates the rules (the command in the message names the first one as an example), or limit the namespaces that count (chart value `evaluatorNamespaces`)." +
+			" See [Choose the Prometheus](../how-to/choose-prometheus.md).",
 	},
 	{
 		Name: v1alpha1.ReasonNoSuchEvaluator, On: []string{found},
@@ -305,8 +305,8 @@ var ofSpokes = []Reason{
 			" name the Prometheus to use in spec.evaluatorRefs: kubectl edit spoke eu-1",
 		Meaning: "For at least one label that the selectors of the chosen Prometheus require, several values match, or no value matches. The message" +
 			" names the label. Or a Prometheus has no `spec.ruleSelector`, so it selects no rule at all.",
-		Remedy: "Set `spec.ruleLabels`, or name the Prometheus to use in `spec.evaluatorRefs`:" +
-			" [labels](../how-to/choose-prometheus.md#labels-of-the-prometheusrule).",
+		Remedy: "Set `spec.ruleLabels`, or name the Prometheus to use in `spec.evaluatorRefs`." +
+			" See [Labels of the PrometheusRule](../how-to/choose-prometheus.md#labels-of-the-prometheusrule).",
 	},
 	{
 		Name: v1alpha1.ReasonEvaluatorUnreachable, On: []string{evaluating, metricsPresent, ready},
@@ -329,7 +329,7 @@ var ofSpokes = []Reason{
 			" Prometheus has the same Service, and for five minutes, no answer came from the chosen one. The message" +
 			" says which of these is the case. The furthest phase of rules is Selected.",
 		Remedy: "If this is intended, do nothing. Otherwise run `kubectl rulefleet join {spoke} --spoke-context CONTEXT` again with the same options, and without `--no-evaluate`," +
-			" or grant [evaluate](../how-to/register.md#the-permission-to-query-prometheus) yourself. If the Service" +
+			" or grant [the permission to query Prometheus](../how-to/register.md#the-permission-to-query-prometheus) yourself. If the Service" +
 			" has another name (`spec.serviceName`), allow that name with a ClusterRole of your own. If two Prometheus objects in a namespace share" +
 			" `prometheus-operated`, give each its own Service, or set its address in `spec.evaluatorRefs[].url`. If a proxy denies access, set" +
 			" `url` to an address without the proxy.",

@@ -138,7 +138,7 @@ func TestListsThatTakeLong(t *testing.T) {
 		"and its watch is cut":  {each: 30 * time.Second, cuts: true, lists: 1, complete: true},
 		"and can't have its watch": {
 			each: 30 * time.Second, refuses: true, lists: 2,
-			shown: "Deployments are being listed again: the list took too long, or the watch was interrupted, and the resourceVersion has expired (410 Gone). If this repeats, look for a proxy that ends long requests",
+			shown: "Deployments are being listed again: the resourceVersion has expired (410 Gone), because the list took too long or the watch was interrupted. If this repeats, look for a proxy that ends long requests",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestListsThatTakeLong(t *testing.T) {
 				if got := rs.again(); got != tc.shown {
 					t.Errorf("it shows %q, want %q", got, tc.shown)
 				}
-				if text := rs.progress(); strings.Contains(text, "the list started again: the list took too long, or the watch was interrupted") != (tc.shown != "") {
+				if text := rs.progress(); strings.Contains(text, "the list started again: the resourceVersion has expired") != (tc.shown != "") {
 					t.Errorf("while it is connected, it shows %q", text)
 				}
 				newest := 0

@@ -186,12 +186,14 @@ func tooLarge(err error) *TooLargeError {
 func tooLargeAdvice(e *TooLargeError) string {
 	todo := "check which server answers at the address in the kubeconfig"
 	switch {
+	case e.Unit == labelsOrAnnotations:
+		todo = "remove labels and annotations from this object in the spoke"
 	case e.late:
 		todo = "check the network link, and which server or proxy answers at the address in the kubeconfig"
 	case e.Flag == fleetFlag:
 		todo = "find out which spokes have grown. If their objects belong there, raise resources.limits.memory"
 	case e.Flag != "":
-		todo = "find out which objects fill the cluster. If they belong there, raise the limit, and resources.limits.memory by three times as much"
+		todo = "find out which objects fill the cluster. If they belong there, raise this chart value and, as docs/reference/limits.md describes, resources.limits.memory"
 	}
 	return "the rules in the spoke stay unchanged; " + todo
 }

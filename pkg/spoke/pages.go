@@ -115,7 +115,7 @@ func (rs *readings) again() string {
 }
 
 // whyAgain is the reason why a list starts again.
-const whyAgain = "the list took too long, or the watch was interrupted, and the resourceVersion has expired (410 Gone). If this repeats, look for a proxy that ends long requests"
+const whyAgain = "the resourceVersion has expired (410 Gone), because the list took too long or the watch was interrupted. If this repeats, look for a proxy that ends long requests"
 
 // reading lists a kind in pages. It retries a page that fails without listing the earlier pages again.
 // client-go would stream a list as events, which is uncompressed, ten times the bytes, and starts from the

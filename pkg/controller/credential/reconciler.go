@@ -2,6 +2,7 @@ package credential
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -143,7 +144,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // renew requests a token, and writes it into the Secret. It returns the end of the token.
 func (r *Reconciler) renew(ctx context.Context, secret *corev1.Secret, plan renewal.Plan, from Requester) (time.Time, error) {
 	if plan.Flaw != "" {
-		return time.Time{}, &failure{todo: joinAgain(secret.Name), err: fmt.Errorf("the token cannot be renewed: %s", plan.Flaw)}
+		return time.Time{}, &failure{todo: joinAgain(secret.Name), err: errors.New(plan.Flaw)}
 	}
 	token, err := from.RequestToken(ctx, plan.Bound, plan.Seconds())
 	if err != nil {

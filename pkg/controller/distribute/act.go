@@ -255,7 +255,7 @@ func (r *Reconciler) unremoved(o *observation, p *monitoringv1.PrometheusRule, e
 	case "": // no answer to a deletion
 		reason, retry = v1alpha1.ReasonError, 0
 	}
-	r.noteLeftover(o, p, reason, "the spoke still has a rule that is to be removed: "+explain(reason, err))
+	r.noteLeftover(o, p, reason, "the spoke still has a rule that is to be removed: "+explainRemoval(reason, err))
 	if retry == 0 {
 		return outcome{}, err
 	}

@@ -89,6 +89,19 @@ func clip(s string) string {
 // failedWebhook matches the name of an admission webhook that could not be called.
 var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
 
+// explainRemoval is explain for a deletion.
+func explainRemoval(reason string, err error) string {
+	switch {
+	case reason == v1alpha1.ReasonForbidden:
+		return words(fmt.Errorf("the spoke's RBAC denies the deletion; grant delete on prometheusrules to Rulefleet's account in the spoke: %w", err))
+	case reason == v1alpha1.ReasonRejected && denied(err.Error()):
+		return words(fmt.Errorf("an admission webhook or policy of the spoke denies the deletion; let the user "+contest.SpokeUser+" delete the object: %w", err))
+	case reason == v1alpha1.ReasonRejected:
+		return words(fmt.Errorf("the spoke's API server rejects the deletion: %w", err))
+	}
+	return explain(reason, err)
+}
+
 // explain returns the message for a spoke's refusal, with advice where its own text lacks it.
 func explain(reason string, err error) string {
 	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {

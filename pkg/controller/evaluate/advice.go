@@ -15,6 +15,10 @@ const (
 	noLogin   = "Rulefleet does not support a login. Rules are verified only up to Selected. To verify more, set {url} to an address without a login that only the hub can reach, including any path prefix"
 	checkLoad = "Check the load and the log of the {kind}"
 	noProxy   = "Set {url} to an address at which the {kind} itself answers"
+	// Rulefleet asks again at each poll.
+	keepsChanging = "If this lasts, find out what changes the rules of the {kind} so often"
+	incomplete    = "If this lasts, check the log of the {kind} and the servers that it queries"
+
 	checkURL  = "Check the {kind} at the address in {url}, and any proxy in front of it"
 )
 
@@ -35,6 +39,8 @@ var (
 		evaluator.Unavailable:    checkPods,
 		evaluator.Rejected:       checkLoad,
 		evaluator.NotAnEvaluator: noProxy,
+		evaluator.Changing:       keepsChanging,
+		evaluator.Partial:        incomplete,
 	}
 	adviceByURL = map[evaluator.Kind]string{
 		evaluator.Unreachable:    "Check {url}, and that the hub can reach the {kind} there",
@@ -45,6 +51,8 @@ var (
 		evaluator.Unavailable:    checkURL,
 		evaluator.Rejected:       checkLoad,
 		evaluator.NotAnEvaluator: noProxy,
+		evaluator.Changing:       keepsChanging,
+		evaluator.Partial:        incomplete,
 	}
 )
 

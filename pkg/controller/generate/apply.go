@@ -182,7 +182,7 @@ func (r *Reconciler) failed(ctx context.Context, ar, existing *v1alpha1.AlertRul
 		// The fields that others have changed conflict with the template. A change of either triggers another
 		// reconcile.
 		r.Recorder.Eventf(existing, nil, corev1.EventTypeWarning, "NotApplied", "Generate", "%s",
-			spoke.Clip(fmt.Sprintf("template %s and the edited fields of this AlertRule (status.overriddenFields) are not valid together; change the template, or name the conflicting field in annotation %s ('*' discards all edits). The hub's API server says: %v",
+			spoke.Clip(fmt.Sprintf("template %s and the edited fields of this AlertRule (status.overriddenFields) are not valid together; change the template, or discard the edit: set annotation %s of this AlertRule to the name of the conflicting field ('*' discards all edits). The hub's API server says: %v",
 				existing.Labels[v1alpha1.TemplateLabel], v1alpha1.ResetFieldsAnnotation, err), spoke.MaxNote))
 		return r.Intervals.Of(refusalRetry), nil
 	}

@@ -159,8 +159,8 @@ func (v *validity) renewed() bool {
 
 // unmanaged says why the manager does not renew the credential, and what to do.
 func (v *validity) unmanaged(expires string) string {
-	return fmt.Sprintf("the %s expires at %s, and the manager does not renew it, because field manager %q has written the kubeconfig in the Secret of the spoke; renew it there,"+
-		" or, if Rulefleet is to renew it, stop that client and run 'kubectl rulefleet join %s --spoke-context CONTEXT --force-conflicts' with the same options",
+	return fmt.Sprintf("the %s expires at %s, and the manager does not renew it, because field manager %q has written the kubeconfig in the Secret of the spoke; renew it with that client"+
+		" or, if Rulefleet is to renew it, stop that client from writing the Secret and run 'kubectl rulefleet join %s --spoke-context CONTEXT --force-conflicts' with the same options",
 		v.Kind, expires, spoke.Clip(v.owner, maxOwner), v.name)
 }
 

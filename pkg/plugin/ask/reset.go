@@ -96,13 +96,13 @@ func (r *resetting) run(ctx context.Context, c client.Client, key client.ObjectK
 	ar.Annotations[v1alpha1.ResetFieldsAnnotation] = value
 	err := c.Patch(ctx, &ar, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) { // somebody may have edited another field
-		return exit.New(exit.Failed, "Run the command again, and look at the new list.", "AlertRule %s changed in the meantime; nothing was returned", key)
+		return exit.New(exit.Failed, "Run the command again, and look at the new list.", "AlertRule %s changed in the meantime; no field was reset to the template", key)
 	}
 	if err != nil {
 		return fmt.Errorf("annotating AlertRule %s: %w", key, err)
 	}
 	if r.timeout == 0 {
-		r.Say("Requested. The manager returns the fields of AlertRule %s when it is connected to the spoke of the workload.", key)
+		r.Say("Requested. The manager resets the fields of AlertRule %s when it is connected to the spoke of the workload.", key)
 		return nil
 	}
 	return r.await(ctx, c, key)
@@ -118,8 +118,8 @@ func (r *resetting) await(ctx context.Context, c client.Client, key client.Objec
 		return ar.Annotations[v1alpha1.ResetFieldsAnnotation] == "", nil
 	})
 	if wait.Interrupted(err) {
-		return exit.New(exit.NotReady, "The manager returns them when it is connected to the spoke of the workload. To see whether it is: kubectl rulefleet spokes",
-			"the fields of AlertRule %s were not returned within %v", key, r.timeout)
+		return exit.New(exit.NotReady, "The manager resets them when it is connected to the spoke of the workload. To see whether it is: kubectl rulefleet spokes",
+			"the fields of AlertRule %s were not reset to the template within %v", key, r.timeout)
 	}
 	if err != nil {
 		return err

@@ -270,7 +270,8 @@ func (j *joining) checkSecret(ctx context.Context) error {
 		return fmt.Errorf("reading Secret %s/%s on the hub: %w", j.namespace, j.name, err)
 	}
 	if !isRegistration(&s) {
-		return exit.New(exit.Failed, "Choose another name.", "Secret %s/%s on the hub is not the registration of a spoke", j.namespace, j.name)
+		return exit.New(exit.Failed, "If it is used for something else, choose another name. If it is left from this spoke, delete it, and run the command again.",
+			"Secret %s/%s exists on the hub, but is not the registration of a spoke: it has neither the key %s nor the label %s=true", j.namespace, j.name, v1alpha1.KubeconfigKey, v1alpha1.RegistrationLabel)
 	}
 	j.registered = &s
 	if len(j.labels) == 0 {

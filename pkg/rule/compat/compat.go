@@ -106,11 +106,19 @@ func refuses(e *rule.Evaluator, d demand, who string) string {
 		if d.with == d.stable || d.flag == "" {
 			return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later is required", own, who, d.what, d.with)
 		}
-		return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later with --enable-feature=%s is required", own, who, d.what, d.with, d.flag)
+		return fmt.Sprintf("Prometheus %s%s does not support %s; %s or later with --enable-feature=%s is required (%s)", own, who, d.what, d.with, d.flag, featuresOf(who))
 	case d.flag != "" && !slices.Contains(e.Features, d.flag):
-		return fmt.Sprintf("Prometheus %s%s supports %s only with --enable-feature=%s", own, who, d.what, d.flag)
+		return fmt.Sprintf("Prometheus %s%s supports %s only with --enable-feature=%s (%s)", own, who, d.what, d.flag, featuresOf(who))
 	}
 	return ""
+}
+
+// featuresOf says where a feature is enabled.
+func featuresOf(who string) string {
+	if who == OfFleet {
+		return "enable it in every Prometheus, and add it to chart value prometheusFeatures"
+	}
+	return "spec.enableFeatures of the Prometheus"
 }
 
 // Descriptions of an evaluator in messages.

@@ -276,7 +276,7 @@ func (a *analysis) command(c *parse.CommandNode, last []value, dot value) value 
 	case len(args) == 0:
 		return v
 	case v.kind != other:
-		a.fail(first, "it is not a method but has arguments")
+		a.fail(first, "a value cannot have arguments; remove what follows it, or write | between the value and a function")
 	}
 	// The methods of times need the most for a year of 20 digits.
 	return value{size: a.spend(20*sizes(args) + v.size)}

@@ -273,11 +273,11 @@ func (in *Input) derive(name string, spoke *Spoke, last *v1alpha1.ClusterStatus)
 		}
 	case !spoke.taken():
 		r.Reason = v1alpha1.ReasonTenantNotAllowed
-		how := "include the namespace in"
+		how := fmt.Sprintf("include namespace %s in", in.Rule.GetNamespace())
 		if spoke.Tenants == nil { // a list without the selector would exclude all other namespaces
 			how = fmt.Sprintf("set {names: [%s], selector: {}} in", in.Rule.GetNamespace())
 		}
-		r.Message = fmt.Sprintf("SpokeCluster %s does not take %ss of namespace %s (spec.tenants); remove the name from spec.placement.names, or ask an administrator of the hub to %s spec.tenants", name, in.Rule.SourceKind(), in.Rule.GetNamespace(), how)
+		r.Message = fmt.Sprintf("SpokeCluster %s does not take %ss of namespace %s (spec.tenants); remove %[1]s from spec.placement.names, or ask an administrator of the hub to %[4]s spec.tenants", name, in.Rule.SourceKind(), in.Rule.GetNamespace(), how)
 	case spoke.Shown.Lagging || showsOutage(last):
 		r = withOutage(r, last, spoke.Shown.Reason)
 	default:

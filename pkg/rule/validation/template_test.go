@@ -132,7 +132,7 @@ func TestWarningsOfTemplatesWithParameters(t *testing.T) {
 		"spec.overrides[0].annotations[a] uses $(deployment.name), which was renamed; write $(workload.name)",
 		"spec.overrides[1].for never has an effect",
 		"spec.overrides[1].labels[deployment] is overwritten with the name of the Deployment",
-		"spec.overrides[1].names names clusters that spec.placement does not select",
+		"spec.overrides[1].names has clusters that spec.placement does not select",
 		"spec.parameters[1] is not used by any text of the template; use it as $(params.window), or remove it",
 	}
 	if got := TemplateWarnings(template, tenancy); !slices.EqualFunc(got, want, strings.HasPrefix) {

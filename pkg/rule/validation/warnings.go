@@ -256,7 +256,7 @@ func (w *warnings) override(path string, base v1alpha1.AlertSpec, placement *v1a
 			}
 		}
 		if len(strange) > 0 {
-			w.add(path+".names", "names clusters that spec.placement does not select; remove them, or add them to spec.placement.names: %s", strings.Join(strange, ", "))
+			w.add(path+".names", "has clusters that spec.placement does not select (%s); remove them, or add them to spec.placement.names", strings.Join(strange, ", "))
 		}
 	}
 	part := v1alpha1.AlertSpec{Expr: o.Expr, Labels: o.Labels, Annotations: o.Annotations}

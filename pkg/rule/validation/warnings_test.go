@@ -82,7 +82,7 @@ func TestWarnings(t *testing.T) {
 		"not placed there": {func(r *v1alpha1.AlertRule) {
 			r.Spec.Placement = ruletest.Clusters("a", "b")
 			over(v1alpha1.Override{ClusterSelection: ruletest.Clusters("b", "c", "d"), For: "1m"})(r)
-		}, []string{"spec.overrides[0].names names clusters that spec.placement does not select; remove them, or add them to spec.placement.names: c, d"}},
+		}, []string{"spec.overrides[0].names has clusters that spec.placement does not select (c, d); remove them, or add them to spec.placement.names"}},
 		"shadowed": {over(
 			v1alpha1.Override{ClusterSelection: ruletest.Clusters("a"), For: "1m"},
 			v1alpha1.Override{ClusterSelection: ruletest.EveryCluster(), For: "2m", Labels: ruletest.Texts{"x": ""}},

@@ -61,11 +61,11 @@ func Decide(secret *corev1.Secret, scale float64) Plan {
 	life := credential.Expires.Sub(credential.Issued)
 	out := Plan{Due: due(secret.Name, credential, scale), Expires: credential.Expires, Life: life, Bound: *bound}
 	if bound.Secret == "" || bound.UID == "" {
-		out.Flaw = "it is not bound to a Secret in the spoke, so nobody could revoke it together with the new one"
+		out.Flaw = "the token is not bound to a Secret in the spoke, so a renewed one could not be revoked by the deletion of that Secret"
 	}
 	for _, name := range []string{bound.Namespace, bound.Account, bound.Secret} {
 		if name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
-			out.Flaw = "the names in it are not valid"
+			out.Flaw = "a namespace, ServiceAccount or Secret that the token names is not a valid name of Kubernetes"
 		}
 	}
 	return out
