@@ -19,7 +19,7 @@ const (
 	keepsChanging = "If this lasts, find out what changes the rules of the {kind} so often"
 	incomplete    = "If this lasts, check the log of the {kind} and the servers that it queries"
 
-	checkURL  = "Check the {kind} at the address in {url}, and any proxy in front of it"
+	checkURL = "Check the {kind} at the address in {url}, and any proxy in front of it"
 )
 
 // The advice depends on who answered: the spoke's API server, a server behind it, or the server at a configured

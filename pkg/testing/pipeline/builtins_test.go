@@ -299,7 +299,7 @@ type states struct {
 func (s *states) exported(url string) (out map[string]*dto.MetricFamily) {
 	s.t.Helper()
 	eventually(s.t, "all objects are exported", func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 		if err != nil {
 			return err
 		}
