@@ -21,6 +21,9 @@ func TestAdvice(t *testing.T) {
 		check = ". Check the Prometheus at the address in " + url + ", and any proxy in front of it"
 		path  = ". Check in namespace monitoring of the spoke that the pods of the Prometheus are ready, and that no firewall or NetworkPolicy keeps the API server from reaching them"
 		busy  = ". Find out what overloads the spoke's API server"
+
+		changes = ". If this lasts, find out what changes the rules of the Prometheus so often"
+		partial = ". If this lasts, check the log of the Prometheus and the servers that it queries"
 	)
 	e := rule.EvaluatorOf(&prometheus)
 	for kind, want := range map[evaluator.Kind]struct{ apiServer, behind, byURL string }{
@@ -32,7 +35,9 @@ func TestAdvice(t *testing.T) {
 		evaluator.Unavailable:    {path, pods, check},
 		evaluator.NotAnEvaluator: {"", proxy, proxy},
 		evaluator.Rejected:       {"", load, load},
-		evaluator.Redirected:     {}, evaluator.TooMuch: {}, evaluator.Changing: {}, evaluator.Partial: {},
+		evaluator.Changing:       {"", changes, changes},
+		evaluator.Partial:        {"", partial, partial},
+		evaluator.Redirected:     {}, evaluator.TooMuch: {},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
