@@ -328,7 +328,7 @@ func (s *stream) begin(ctx context.Context) *apierrors.StatusError {
 			}
 			giveUp = time.After(patience)
 		case <-giveUp:
-			return expired(fmt.Sprintf("the API server did not repeat the last known event, with resourceVersion %s", s.expected.version))
+			return expired(fmt.Sprintf("the API server did not repeat the last known event (resourceVersion %s)", s.expected.version))
 		}
 	}
 }
@@ -351,5 +351,5 @@ func (s *stream) first(e watch.Event) *apierrors.StatusError {
 		s.kind.guard.found(&RestoredError{Why: fmt.Sprintf(
 			"its history no longer has the write of %s %s at resourceVersion %s", s.kind.history.kind, s.expected.object, s.expected.version)})
 	}
-	return expired(fmt.Sprintf("the API server did not repeat the last known event, with resourceVersion %s", s.expected.version))
+	return expired(fmt.Sprintf("the API server did not repeat the last known event (resourceVersion %s)", s.expected.version))
 }

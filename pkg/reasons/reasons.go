@@ -49,7 +49,7 @@ func Tables() []Table {
 			Intro: "A SpokeCluster also gets an Event when the status or the reason of a condition changes, with the reason of the\n" +
 				"condition. There is no Event when a condition becomes Unknown, and only one when several conditions get the same\n" +
 				"reason. For condition Connected, and for the reasons Expiring, Expired and Unmanaged of CredentialValid,\n" +
-				"the Secret gets the Event, too. For the reasons Valid and Renewed of CredentialValid, see the Event CredentialRenewed.",
+				"the Secret gets the Event, too. The reasons Valid and Renewed of CredentialValid have no Event of their own: the Event is CredentialRenewed.",
 			Reasons: ofEvents,
 		},
 	}

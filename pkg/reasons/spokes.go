@@ -69,7 +69,7 @@ var ofSpokes = []Reason{
 		Name: v1alpha1.ReasonUnreachable, On: []string{connected, served, ready, readable},
 		Meaning: "The API server has not answered three probes in a row, or the answer is not from a Kubernetes API server. The rules stay in" +
 			" the spoke and keep alerting. Until the API server answers, Rulefleet sends only one probe (health check) at a time." +
-			" On WorkloadsReadable, only one kind of workloads could not be listed; Rulefleet tries again after 5 minutes.",
+			" On WorkloadsReadable, only the kinds of workloads in the message could not be listed; Rulefleet tries again after 5 minutes.",
 		Remedy: "Follow the message: check the network, the address in the kubeconfig and the API server of the spoke. When the API server answers" +
 			" again at this address, nothing has to be done on the hub. If it has another address now, correct the kubeconfig. " + rejoin,
 	},
@@ -215,7 +215,8 @@ var ofSpokes = []Reason{
 			" (20 other deletions were not held). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after somebody confirmed" +
-			" that another cluster replaces the spoke (IdentityChanged), or after a restart of the manager while deletions were held. The deletions wait until the time in the message, and then continue." +
+			" that another cluster replaces the spoke (IdentityChanged), after the identity of the spoke was lost with the" +
+			" CustomResourceDefinition of SpokeClusters and read again, or after a restart of the manager while deletions were held. The deletions wait until the time in the message, and then continue." +
 			" If the AlertRules, templates or placement labels of the rules may have been lost on the hub, the deletions wait until you" +
 			" acknowledge them, without a time limit. An acknowledgement releases all deletions that have a time limit. Of the deletions" +
 			" without a time limit, it releases only those that `status.pendingDeletions.names` lists" +

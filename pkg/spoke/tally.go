@@ -60,8 +60,15 @@ func counter(n *atomic.Int32, counts func(any) bool) toolscache.ResourceEventHan
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(in any) { add(in, 1) },
-		UpdateFunc: func(before, after any) { add(before, -1); add(after, 1) },
+		AddFunc: func(in any) { add(in, 1) },
+		UpdateFunc: func(before, after any) {
+			switch was, is := counts(before), counts(after); {
+			case was && !is:
+				n.Add(-1)
+			case is && !was:
+				n.Add(1)
+			}
+		},
 		DeleteFunc: func(in any) {
 			if tombstone, ok := in.(toolscache.DeletedFinalStateUnknown); ok {
 				in = tombstone.Obj

@@ -17,7 +17,6 @@ const (
 	noProxy   = "Set {url} to an address at which the {kind} itself answers"
 	// Rulefleet asks again at each poll.
 	keepsChanging = "If this lasts, find out what changes the rules of the {kind} so often"
-	incomplete    = "If this lasts, check the log of the {kind} and the servers that it queries"
 
 	checkURL = "Check the {kind} at the address in {url}, and any proxy in front of it"
 )
@@ -40,7 +39,6 @@ var (
 		evaluator.Rejected:       checkLoad,
 		evaluator.NotAnEvaluator: noProxy,
 		evaluator.Changing:       keepsChanging,
-		evaluator.Partial:        incomplete,
 	}
 	adviceByURL = map[evaluator.Kind]string{
 		evaluator.Unreachable:    "Check {url}, and that the hub can reach the {kind} there",
@@ -52,7 +50,6 @@ var (
 		evaluator.Rejected:       checkLoad,
 		evaluator.NotAnEvaluator: noProxy,
 		evaluator.Changing:       keepsChanging,
-		evaluator.Partial:        incomplete,
 	}
 )
 

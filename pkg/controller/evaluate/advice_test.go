@@ -23,7 +23,6 @@ func TestAdvice(t *testing.T) {
 		busy  = ". Find out what overloads the spoke's API server"
 
 		changes = ". If this lasts, find out what changes the rules of the Prometheus so often"
-		partial = ". If this lasts, check the log of the Prometheus and the servers that it queries"
 	)
 	e := rule.EvaluatorOf(&prometheus)
 	for kind, want := range map[evaluator.Kind]struct{ apiServer, behind, byURL string }{
@@ -36,8 +35,7 @@ func TestAdvice(t *testing.T) {
 		evaluator.NotAnEvaluator: {"", proxy, proxy},
 		evaluator.Rejected:       {"", load, load},
 		evaluator.Changing:       {"", changes, changes},
-		evaluator.Partial:        {"", partial, partial},
-		evaluator.Redirected:     {}, evaluator.TooMuch: {},
+		evaluator.Redirected:     {}, evaluator.TooMuch: {}, evaluator.Partial: {},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ const (
 	numbersInterval = 40 * time.Second
 	// numbersGather is how long such a write waits for other numbers. A new Deployment changes several, which are
 	// counted at different times.
-	numbersGather = 12 * time.Second
+	numbersGather = 15 * time.Second
 )
 
 // numbers says when the status of a SpokeCluster is written for numbers only.

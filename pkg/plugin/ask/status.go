@@ -213,7 +213,7 @@ func (q *question) list(rules []rule.Source, rows []place) error {
 		unlisted += rollup.Lagging(s.GetStatus())
 	}
 	if unlisted > 0 {
-		return q.p.Linef("%d more cases of a rule that is not ready in a spoke are not listed, because the status of a rule lists at most 100 spokes.", unlisted)
+		return q.p.Linef("Not listed, because the status of a rule lists at most 100 spokes: %d cases of a rule that is not ready in a spoke.", unlisted)
 	}
 	return nil
 }

@@ -61,11 +61,11 @@ func Decide(secret *corev1.Secret, scale float64) Plan {
 	life := credential.Expires.Sub(credential.Issued)
 	out := Plan{Due: due(secret.Name, credential, scale), Expires: credential.Expires, Life: life, Bound: *bound}
 	if bound.Secret == "" || bound.UID == "" {
-		out.Flaw = "the token is not bound to a Secret in the spoke, so a renewed one could not be revoked by the deletion of that Secret"
+		out.Flaw = "the token is not bound to a Secret in the spoke, so nobody could revoke a renewed one by deleting the Secret"
 	}
 	for _, name := range []string{bound.Namespace, bound.Account, bound.Secret} {
 		if name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
-			out.Flaw = "a namespace, ServiceAccount or Secret that the token names is not a valid name of Kubernetes"
+			out.Flaw = "the token contains the name of a namespace, ServiceAccount or Secret that is not valid in Kubernetes"
 		}
 	}
 	return out
