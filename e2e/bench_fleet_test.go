@@ -235,8 +235,8 @@ func (b *fleetBench) hold(t *testing.T, each int) {
 	})
 }
 
-// counted waits until the statuses of all spokes have the numbers of Deployments and rules, which change at most once a
-// minute. A manager that is started before that would write them.
+// counted waits until the statuses of all spokes have the numbers of Deployments and rules, which are not updated at once.
+// A manager that is started before that would write them.
 func (b *fleetBench) counted(t *testing.T, each int32) {
 	t.Helper()
 	within(t, fleetPatience, "the statuses of the spokes count everything", func(ctx context.Context) error {

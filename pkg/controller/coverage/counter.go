@@ -35,8 +35,9 @@ const (
 	// hub. Together with period, it is below the minute within which a change must show. The controller of the membership
 	// bounds the writes of the numbers of a spoke. After a start, numbers in statuses stay for as long.
 	publishInterval = 45 * time.Second
-	// askInterval is the time between two requests for the number of workloads of a kind without an informer.
-	askInterval = time.Minute
+	// askInterval is the time between two requests for the number of workloads of a kind without an informer. Together with
+	// period and the interval of the writes, it is below the minute within which a change must show.
+	askInterval = 20 * time.Second
 	// settleTime is how long the summaries of the templates wait after a start for spokes that are not connected.
 	settleTime = 10 * time.Minute
 )

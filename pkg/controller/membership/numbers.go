@@ -11,7 +11,7 @@ import (
 const (
 	// numbersInterval is the least time between two writes of a SpokeCluster's status for numbers only. A change shows
 	// within a minute.
-	numbersInterval = 40 * time.Second
+	numbersInterval = 25 * time.Second
 	// numbersGather is how long such a write waits for other numbers. A new Deployment changes several, which are
 	// counted at different times.
 	numbersGather = 15 * time.Second
