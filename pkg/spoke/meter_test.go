@@ -360,11 +360,13 @@ func TestProtocolsAreNotSwitched(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn) // until the client closes it
 		_ = conn.Close()
 	}))
-	defer server.Close() // it waits for the connections
+	defer server.Close()     // it waits for the connections
+	own := &http.Transport{} // the end of any httptest.Server closes the idle connections of http.DefaultTransport
+	t.Cleanup(own.CloseIdleConnections)
 	for name, sender := range map[string]http.RoundTripper{
-		"an API server":           metered{next: paced{http.DefaultTransport}},
-		"an evaluator behind it":  asker{next: metered{next: paced{http.DefaultTransport}}, link: &atomic.Int64{}},
-		"an evaluator of its own": asker{next: paced{http.DefaultTransport}, link: &atomic.Int64{}},
+		"an API server":           metered{next: paced{own}},
+		"an evaluator behind it":  asker{next: metered{next: paced{own}}, link: &atomic.Int64{}},
+		"an evaluator of its own": asker{next: paced{own}, link: &atomic.Int64{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := sender.RoundTrip(get(t.Context(), t, server.URL)) //nolint:bodyclose // there is none

@@ -113,7 +113,10 @@ func check(t *testing.T, url string, limit func(*testing.T) context.Context, wan
 		b.Observe(false)
 	}
 	var counted []string
-	o := &observer{next: http.DefaultTransport, breaker: b, count: func(verb, code string) { counted = append(counted, verb+" "+code) }}
+	// The end of any httptest.Server closes the idle connections of http.DefaultTransport.
+	own := &http.Transport{}
+	t.Cleanup(own.CloseIdleConnections)
+	o := &observer{next: own, breaker: b, count: func(verb, code string) { counted = append(counted, verb+" "+code) }}
 	ctx := t.Context()
 	if limit != nil {
 		ctx = limit(t)
