@@ -151,10 +151,7 @@ func trimMetadata(in any) (any, error) {
 type leanReader struct{ client.Reader }
 
 // maxKeys bounds the labels, and the annotations, of an object that is read past the cache. Usual ones have a few dozen.
-const (
-	maxKeys             = 4096
-	labelsOrAnnotations = "labels or annotations"
-)
+const maxKeys = 4096
 
 // Get implements client.Reader.
 func (r leanReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
@@ -167,7 +164,7 @@ func (r leanReader) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 	if n := max(len(o.GetLabels()), len(o.GetAnnotations())); n > maxKeys {
 		o.SetLabels(nil)
 		o.SetAnnotations(nil)
-		return &TooLargeError{What: "the metadata of " + key.String(), Value: int64(n), Bound: maxKeys, Unit: labelsOrAnnotations}
+		return &TooLargeError{What: "the metadata of " + key.String(), Value: int64(n), Bound: maxKeys, Unit: "labels or annotations"}
 	}
 	_, err := trimMetadata(o)
 	return err

@@ -186,8 +186,6 @@ func tooLarge(err error) *TooLargeError {
 func tooLargeAdvice(e *TooLargeError) string {
 	todo := "check which server answers at the address in the kubeconfig"
 	switch {
-	case e.Unit == labelsOrAnnotations:
-		todo = "remove labels and annotations from this object in the spoke"
 	case e.late:
 		todo = "check the network link, and which server or proxy answers at the address in the kubeconfig"
 	case e.Flag == fleetFlag:

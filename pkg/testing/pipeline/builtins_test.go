@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -31,7 +30,6 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
-	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
@@ -113,8 +111,9 @@ func TestBuiltInsOnRealOutput(t *testing.T) {
 		s.namespace(template.Name)
 		breaks(s, metav1.ObjectMeta{Namespace: template.Name, Name: brokenName})
 		healthy := metav1.ObjectMeta{Namespace: template.Name, Name: healthyName}
-		owner := s.healthy(rule.KindsOf(template)[0], healthy)
-		switch kind := rule.KindsOf(template)[0]; {
+		kind := rule.KindsOf(template)[0]
+		owner := s.healthy(kind, healthy)
+		switch {
 		case template.Name == "hpa-maxed-out":
 			s.autoscaler(healthy, 2)
 		case template.Name == "cronjob-failing":
@@ -140,15 +139,11 @@ func rulesOf(t *testing.T, templates []*v1alpha1.AlertRuleTemplate) (out []monit
 	for _, template := range templates {
 		for _, name := range []string{brokenName, healthyName} {
 			w := templating.Workload{Kind: rule.KindsOf(template)[0], Cluster: rule.Cluster{Name: "eu"}, Namespace: template.Name, Name: name}
-			r, err := templating.Rule(template, w, "generated")
+			groups, err := promtool.Groups(template, w)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := delivery.Render(r, w.Cluster, delivery.Options{HubID: "hub", AdminNamespace: "rulefleet-system", ClusterLabel: "cluster"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, group := range p.Spec.Groups {
+			for _, group := range groups {
 				group.Name = template.Name + "/" + name
 				out = append(out, group)
 			}
@@ -299,25 +294,13 @@ type states struct {
 func (s *states) exported(url string) (out map[string]*dto.MetricFamily) {
 	s.t.Helper()
 	eventually(s.t, "all objects are exported", func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		err := read(ctx, http.MethodGet, url, func(body io.Reader) (err error) {
+			p := expfmt.NewTextParser(model.LegacyValidation)
+			out, err = p.TextToMetricFamilies(body)
+			return err
+		})
 		if err != nil {
 			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = resp.Body.Close() }()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s", url, resp.Status)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		p := expfmt.NewTextParser(model.LegacyValidation)
-		if out, err = p.TextToMetricFamilies(bytes.NewReader(body)); err != nil {
-			return terminal{err}
 		}
 		for metric, n := range s.objects {
 			if has := len(out[metric].GetMetric()); has != n {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -113,7 +114,12 @@ func (p *program) kill() error {
 }
 
 // ask sends a request that must be answered with 200.
-func ask(ctx context.Context, method, url string) (err error) {
+func ask(ctx context.Context, method, url string) error {
+	return read(ctx, method, url, func(io.Reader) error { return nil })
+}
+
+// read sends a request, and has the body of an answer with status 200 read.
+func read(ctx context.Context, method, url string, body func(io.Reader) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
@@ -128,7 +134,7 @@ func ask(ctx context.Context, method, url string) (err error) {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s %s: %s", method, url, resp.Status)
 	}
-	return nil
+	return body(resp.Body)
 }
 
 // terminal is an error that ends await.

@@ -18,7 +18,6 @@ import (
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/builtin"
-	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
@@ -118,18 +117,14 @@ func rendered(t *testing.T, templates []*v1alpha1.AlertRuleTemplate) []monitorin
 	var out []monitoringv1.RuleGroup
 	for _, template := range templates {
 		w := templating.Workload{Kind: rule.KindsOf(template)[0], Cluster: rule.Cluster{Name: "eu-1"}, Namespace: "shop", Name: "web"}
-		r, err := templating.Rule(template, w, "rulefleet-generated")
+		groups, err := Groups(template, w)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := delivery.Render(r, w.Cluster, delivery.Options{HubID: "hub-1", AdminNamespace: "rulefleet-system", ClusterLabel: "cluster"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := Check(t.Context(), p.Spec.Groups); err != nil {
+		if err := Check(t.Context(), groups); err != nil {
 			t.Errorf("%s: %v", template.Name, err)
 		}
-		out = append(out, p.Spec.Groups...)
+		out = append(out, groups...)
 	}
 	return out
 }

@@ -14,6 +14,10 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/rule/delivery"
+	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
 // RulesName is the name under which Test puts the rules beside a test file, for its
@@ -59,6 +63,19 @@ func moduleRoot() (string, error) {
 			return "", fmt.Errorf("no go.mod in or above %s: set $RULEFLEET_PROMTOOL", start)
 		}
 	}
+}
+
+// Groups returns the groups of the PrometheusRule that a template generates for a workload.
+func Groups(template *v1alpha1.AlertRuleTemplate, w templating.Workload) ([]monitoringv1.RuleGroup, error) {
+	r, err := templating.Rule(template, w, "rulefleet-generated")
+	if err != nil {
+		return nil, fmt.Errorf("generating the rule of template %s: %w", template.Name, err)
+	}
+	p, err := delivery.Render(r, w.Cluster, delivery.Options{HubID: "hub-1", AdminNamespace: "rulefleet-system", ClusterLabel: "cluster"})
+	if err != nil {
+		return nil, fmt.Errorf("rendering the rule of template %s: %w", template.Name, err)
+	}
+	return p.Spec.Groups, nil
 }
 
 // Check returns the reason why Prometheus would not load the groups of a PrometheusRule, or nil. Check the
