@@ -20,13 +20,18 @@ var hubLabel = regexp.MustCompile(`(\w+)="([^"]*)"`)
 // hubFigures are the number of writes of objects that the manager writes on the hub, the size of the hub's etcd in bytes,
 // and the CPU time of its API server in seconds. An audit log of some hundred thousand requests would take longer to read
 // than the manager takes to send them.
-type hubFigures struct{ writes, size, cpu float64 }
+type hubFigures struct {
+	writes, size, cpu float64
+	// of are the writes by verb, resource and subresource.
+	of map[string]float64
+}
 
 func readHub(ctx context.Context, c *http.Client, host string) (out hubFigures, err error) {
 	text, err := fetch(ctx, c, host+"/metrics")
 	if err != nil {
 		return out, err
 	}
+	out.of = map[string]float64{}
 	for _, sample := range hubSample.FindAllStringSubmatch(text, -1) {
 		value, err := strconv.ParseFloat(sample[3], 64)
 		if err != nil {
@@ -43,6 +48,7 @@ func readHub(ctx context.Context, c *http.Client, host string) (out hubFigures, 
 			out.cpu += value
 		case isManagers(labels):
 			out.writes += value
+			out.of[labels["verb"]+" "+strings.TrimSuffix(labels["resource"]+"/"+labels["subresource"], "/")] += value
 		}
 	}
 	return out, nil
@@ -59,5 +65,16 @@ func (b *fleetBench) figures(t *testing.T) hubFigures {
 	t.Helper()
 	out, err := readHub(t.Context(), b.hub, b.Hub.RESTConfig().Host)
 	must(t, err)
+	return out
+}
+
+// since returns the writes since an earlier moment, by verb, resource and subresource.
+func (f hubFigures) since(before hubFigures) map[string]float64 {
+	out := map[string]float64{}
+	for of, n := range f.of {
+		if n != before.of[of] {
+			out[of] = n - before.of[of]
+		}
+	}
 	return out
 }

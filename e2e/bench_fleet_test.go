@@ -335,6 +335,7 @@ func (b *fleetBench) restartFleet(t *testing.T) {
 	what := fmt.Sprintf("restart with %d rules in %d spokes", 2*b.each*len(b.names), len(b.names))
 	b.add1(t, what+": writes in the spokes (goal 0)", "", float64(is.spokes.Writes()-wrote.Writes()))
 	b.add1(t, what+": writes on the hub (goal 0)", "", is.hubWrites-before.writes)
+	t.Logf("writes on the hub at the restart: %v", b.figures(t).since(before))
 	b.add1(t, what+": quiet (goal 60)", "s", last.Sub(began).Seconds())
 	b.usage(t, what, before)
 	heap := liveHeap(t, b.profiles, filepath.Join("..", "bin", "heap-fleet.pprof"))
@@ -344,13 +345,13 @@ func (b *fleetBench) restartFleet(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join("..", "bin", "goroutines-fleet.pprof"), []byte(goroutines), 0o600))
 }
 
-// profile stores what the manager does in its first half minute. The channel is closed when that is done.
+// profile stores what the manager does in its first minute. The channel is closed when that is done.
 func (b *fleetBench) profile(t *testing.T, file string) <-chan struct{} {
 	t.Helper()
 	done, from := make(chan struct{}), b.profiles
 	go func() {
 		defer close(done)
-		profile, err := fetch(t.Context(), http.DefaultClient, from+"/profile?seconds=30")
+		profile, err := fetch(t.Context(), http.DefaultClient, from+"/profile?seconds=60")
 		if err == nil {
 			err = os.WriteFile(filepath.Join("..", "bin", file), []byte(profile), 0o600)
 		}

@@ -124,7 +124,7 @@ func TestHangingNamespaces(t *testing.T) {
 			return rowWith(ctx, t, f, spokeA, words)
 		})
 	}
-	if log := manager.Log(); strings.Contains(log, "spoke can't be served") {
+	if log := manager.Log(); strings.Contains(log, "Rulefleet cannot manage the rules in the spoke") {
 		t.Error("the spoke was taken for one that does not answer")
 	}
 	expectConnected(t, f, spokeA, metav1.ConditionTrue, v1alpha1.ReasonConnected)

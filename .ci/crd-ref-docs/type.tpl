@@ -52,7 +52,7 @@ A string: {{ template "bounds" .Validation }}.
 {{- $words := list -}}
 {{- range . -}}
 {{- $word := . -}}
-{{- $word = regexReplaceAll "^Min(Length|Items): 1$" $word "not empty" -}}
+{{- $word = regexReplaceAll "^Min(Length|Items|Properties): 1$" $word "not empty" -}}
 {{- $word = regexReplaceAll "^MinLength: (.*)$" $word "at least ${1} characters" -}}
 {{- $word = regexReplaceAll "^MaxLength: (.*)$" $word "at most ${1} characters" -}}
 {{- $word = regexReplaceAll "^MaxItems: (.*)$" $word "at most ${1} items" -}}
@@ -66,7 +66,7 @@ A string: {{ template "bounds" .Validation }}.
 {{- end -}}
 {{- if regexMatch "^(not empty|at least)" $word -}}
 {{- $words = prepend $words $word -}}
-{{- else if not (regexMatch "^(Optional|Required)" $word) -}}
+{{- else if not (regexMatch "^(Optional|Required|items:MinLength: 1$)" $word) -}}
 {{- $words = append $words $word -}}
 {{- end -}}
 {{- end -}}

@@ -66,7 +66,7 @@ type AlertRuleTemplateSpec struct {
 	Placement *ClusterSelection `json:"placement,omitempty"`
 
 	// clusters was the name of placement before version 0.1.0. A template that has it is not accepted, and its
-	// AlertRules stay as they are; move its content to placement. The field will be removed in the next release.
+	// AlertRules stay as they are; move its content to placement. The field will be removed with v1alpha1.
 	// +optional
 	Clusters *ClusterSelection `json:"clusters,omitempty"`
 
@@ -169,14 +169,14 @@ type WorkloadSelection struct {
 
 	// matchLabels was the place of selector.matchLabels before version 0.1.0. A template that has it is not
 	// accepted, and its AlertRules stay as they are; move its content to selector.matchLabels. The field will be
-	// removed in the next release.
+	// removed with v1alpha1.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1024
 	MatchLabels map[string]RuleLabelValue `json:"matchLabels,omitempty"`
 
 	// matchExpressions was the place of selector.matchExpressions before version 0.1.0. A template that has it
 	// is not accepted, and its AlertRules stay as they are; move its content to selector.matchExpressions. The
-	// field will be removed in the next release.
+	// field will be removed with v1alpha1.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024

@@ -256,7 +256,8 @@ const (
 	// increasing delays of up to 20 seconds. On Evaluating=False, an answer of a Prometheus exceeds a limit.
 	ReasonTooLarge = "TooLarge"
 	// ReasonMaxRulesReached is Ready=False: the templates would generate more AlertRules for the spoke than
-	// spec.maxRules allows. Existing AlertRules stay, and no more are generated.
+	// spec.maxRules allows, or more for one namespace of the spoke than the chart value
+	// spokeLimits.namespaceShare allows. Existing AlertRules stay, and no more are generated.
 	ReasonMaxRulesReached = "MaxRulesReached"
 	// ReasonLeaving is Ready=False: the SpokeCluster is being deleted and, if its deletionPolicy is Delete,
 	// the rules in the spoke, too.

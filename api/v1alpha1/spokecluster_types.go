@@ -301,8 +301,8 @@ type UncoveredWorkload struct {
 	Name string `json:"name,omitempty"`
 
 	// reason is the cause: NoTemplate (no template selects the workload), Disabled (its annotations, or an edit
-	// of its AlertRule, disable the alert), Refused (spec.maxRules is reached), Failed (no AlertRule can be
-	// generated), or NotEvaluating (it has an AlertRule that is not Evaluating).
+	// of its AlertRule, disable the alert), Refused (spec.maxRules, or the share of its namespace, is reached),
+	// Failed (no AlertRule can be generated), or NotEvaluating (it has an AlertRule that is not Evaluating).
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -318,7 +318,7 @@ const (
 	UncoveredNoTemplate UncoveredReason = "NoTemplate"
 	// UncoveredDisabled means that its annotations, or an edit of its AlertRule, disable the alert.
 	UncoveredDisabled UncoveredReason = "Disabled"
-	// UncoveredRefused means that spec.maxRules is reached.
+	// UncoveredRefused means that `spec.maxRules` of the SpokeCluster, or the share of the namespace, is reached.
 	UncoveredRefused UncoveredReason = "Refused"
 	// UncoveredFailed means that no AlertRule can be generated.
 	UncoveredFailed UncoveredReason = "Failed"

@@ -120,14 +120,17 @@ type newInformerFunc = func(toolscache.ListerWatcher, runtime.Object, time.Durat
 func newInformer(guard *continuity.Guard, scale interval.Scale) newInformerFunc {
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		inner := guard.ListerWatcher(lw, o)
-		return lean.Indexed(toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+		page := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return untilAnswered(ctx, scale, func() (runtime.Object, error) { return inner.ListWithContext(ctx, options) })
+		}
+		return lean.Indexed(toolscache.NewSharedIndexInformer(lean.Unstreamed(&toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-				return untilAnswered(ctx, scale, func() (runtime.Object, error) { return inner.ListWithContext(ctx, options) })
+				return lean.Paged(ctx, options, page)
 			},
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 				return untilAnswered(ctx, scale, func() (watch.Interface, error) { return inner.WatchWithContext(ctx, options) })
 			},
-		}, o, resync, indexers))
+		}), o, resync, indexers))
 	}
 }
 

@@ -169,11 +169,11 @@ func work(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, guard
 		case err = <-ended:
 		case <-time.After(releaseTimeout):
 		}
-		return errors.Join(fmt.Errorf("the hub was restored, so this replica exits and reads everything again when it is started. If the API servers were not restarted after the restore, restart them: %w", guard.Err()), unrecorded, err)
+		return errors.Join(fmt.Errorf("the hub was restored, so this replica exits and reads everything again when it is started. If the API servers were not restarted after the restore, restart them. The error: %w", guard.Err()), unrecorded, err)
 	case err := <-ended:
 		switch {
 		case err != nil && fence.Expired():
-			return fmt.Errorf("the Lease %s was not renewed within %v, so this replica exits and restarts as a standby. If this repeats, check the hub's API server and the CPU limit of the manager: %w",
+			return fmt.Errorf("the Lease %s was not renewed within %v, so this replica exits and restarts as a standby. If this repeats, check the hub's API server and the CPU limit of the manager. The error: %w",
 				leaseName, leader.RenewDeadline, err)
 		case err != nil:
 			return fmt.Errorf("running: %w", err)

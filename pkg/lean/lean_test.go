@@ -1,8 +1,10 @@
 package lean
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +13,9 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -186,5 +190,31 @@ func TestIndexed(t *testing.T) {
 		if got, err := i.GetIndexer().GetIndexers()[name](alertRule("a")); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, %v; want %v", name, got, err, want)
 		}
+	}
+}
+
+// TestPaged lists in pages, without a resourceVersion, and makes the objects of each page lean before it reads the next.
+func TestPaged(t *testing.T) {
+	object := func(name string) v1alpha1.AlertRule {
+		return v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.TemplateLabel: "t"}}}
+	}
+	first := &v1alpha1.AlertRuleList{Items: []v1alpha1.AlertRule{object("a"), object("b")}}
+	pages := map[string]*v1alpha1.AlertRuleList{"": first, "more": {Items: []v1alpha1.AlertRule{object("c")}}}
+	first.Continue = "more"
+	same := func(a, b map[string]string) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+	list, err := Paged(t.Context(), metav1.ListOptions{ResourceVersion: "0"}, func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		if options.ResourceVersion != "" || options.Limit == 0 {
+			t.Errorf("it sends %+v", options)
+		}
+		if options.Continue != "" && !same(first.Items[0].Labels, first.Items[1].Labels) {
+			t.Error("the first page is not lean when the second one is read")
+		}
+		return pages[options.Continue], nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := meta.LenList(list); n != 3 {
+		t.Errorf("it returns %d objects, want 3", n)
 	}
 }

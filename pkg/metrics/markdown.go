@@ -41,8 +41,8 @@ in the spoke that can't be called does not count as an outage: its retries are p
 
 ## Metrics of the libraries
 
-controller-runtime, client-go and the Prometheus client library serve these metrics and more. The dashboard and the
-alerts use these.
+Libraries (controller-runtime, client-go and the Prometheus client) also serve metrics. The dashboard and the alerts use
+those in this table.
 
 `
 

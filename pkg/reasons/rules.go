@@ -52,7 +52,7 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{accepted, ready, stalled},
 		Message: "spec.ruleNamespace: an AlertRule in namespace shop can only write to namespace shop of the spokes, not to kube-system; …",
 		Meaning: "An AlertRule or a RulePack outside of Rulefleet's own namespace can only write to the namespace of the same name in the spokes. The namespace" +
-			" of generated AlertRules accepts only AlertRules as templates generate them.",
+			" of generated AlertRules accepts only AlertRules for one workload, in the form in which templates generate them.",
 		Remedy: "Follow the message: remove `spec.ruleNamespace`, or create the object in another namespace of the hub. Those in" +
 			" Rulefleet's own namespace can write to any namespace of the spokes; only administrators should create AlertRules or RulePacks there.",
 	},
@@ -118,7 +118,7 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonQuotaExceeded, On: []string{row, ready, stalled},
-		Message: "a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com: …",
+		Message: "a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com. The error: …",
 		Meaning: "A ResourceQuota has no room for the rule.",
 		Remedy:  "Raise `count/prometheusrules.monitoring.coreos.com` in that namespace. Rulefleet tries again every 30 s.",
 	},

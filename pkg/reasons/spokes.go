@@ -17,7 +17,7 @@ const (
 	nothing = "Nothing."
 
 	rejoin = "If no other tool writes the Secret, you can have a new kubeconfig written:" +
-		" `kubectl rulefleet join {spoke} --spoke-context CONTEXT --force-conflicts`, with the right address and the options of the last time."
+		" `kubectl rulefleet join {spoke} --spoke-context CONTEXT --force-conflicts`, with the right address, and with the options that you used the last time."
 
 	prometheusRuleCRD = "https://raw.githubusercontent.com/prometheus-operator/prometheus-operator/v0.93.1/example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"
 )
@@ -207,12 +207,12 @@ var ofSpokes = []Reason{
 		Message: "the spoke does not serve prometheusrules.monitoring.coreos.com; install the CRDs of prometheus-operator there",
 		Meaning: "The spoke does not serve PrometheusRules.",
 		Remedy: "Install the CustomResourceDefinitions of prometheus-operator in the spoke, in the version of the prometheus-operator that runs" +
-			" there. For example, if that is 0.93.1, and only this one is missing: `kubectl --context CONTEXT apply --server-side -f " + prometheusRuleCRD + "`",
+			" there. For example, if prometheus-operator 0.93.1 runs there, and only the CustomResourceDefinition of PrometheusRules is missing, run: `kubectl --context CONTEXT apply --server-side -f " + prometheusRuleCRD + "`",
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
 		Message: "60 AlertRules will be deleted at 2026-01-01T12:00:00Z, because their workloads or templates are gone or no longer match" +
-			" (20 other deletions were not held). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
+			" (20 others were deleted before, within the limit). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after somebody confirmed" +
 			" that another cluster replaces the spoke (IdentityChanged), after the identity of the spoke was lost with the" +
@@ -229,8 +229,8 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonContested, On: []string{ready},
 		Message: "2 objects are contested. For example: …",
-		Meaning: "Another client reverts or deletes what Rulefleet writes in the spoke, or recreates what it deletes there. Or the client does" +
-			" this on the hub to generated AlertRules of the spoke, or to the labels, finalizer or annotations of the SpokeCluster. The message" +
+		Meaning: "Another client reverts or deletes what Rulefleet writes in the spoke, or recreates what Rulefleet deletes there. The client can" +
+			" also do this on the hub: to generated AlertRules of the spoke, or to the labels, finalizer or annotations of the SpokeCluster. The message" +
 			" names one of the objects and, if it is known, the client.",
 		Remedy: "See [Contested objects](../how-to/contested-objects.md).",
 	},

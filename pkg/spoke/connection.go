@@ -790,7 +790,7 @@ func (c *connection) observe(f Finding) {
 	case f.Status == metav1.ConditionTrue:
 		c.log.Info("spoke connected", "version", c.seen.Version, "rulesServed", c.seen.Served.Status)
 	default:
-		c.log.Info("spoke can't be served", "reason", f.Reason, "message", f.Message)
+		c.log.Info("Rulefleet cannot manage the rules in the spoke", "reason", f.Reason, "message", f.Message)
 	}
 	c.seen.Connected = f
 	c.p.observe(c, c.seen)

@@ -116,9 +116,9 @@ func (rs *readings) stuck() error {
 		case stuck:
 			return &stuckError{kind: r.kind}
 		case slow != nil:
-			return fmt.Errorf("a repeated list of %ss failed: %w", r.kind, slow)
+			return fmt.Errorf("listing the %ss again failed: %w", r.kind, slow)
 		case unusable != nil:
-			return fmt.Errorf("a repeated list of %ss failed: %w: %v", r.kind, errNotKubernetes, unusable) //nolint:errorlint // it is of a decoder
+			return fmt.Errorf("listing the %ss again failed: %w: %v", r.kind, errNotKubernetes, unusable) //nolint:errorlint // it is of a decoder
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ type stuckError struct{ kind string }
 
 // Error implements error.
 func (e *stuckError) Error() string {
-	return "a repeated list of " + e.kind + "s stopped: a page was not complete within " + pageStuck.String()
+	return "listing the " + e.kind + "s again stopped: a page was not complete within " + pageStuck.String()
 }
 
 // Is makes it a timeout.

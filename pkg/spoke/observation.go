@@ -168,7 +168,7 @@ func disconnected(err error) Finding {
 		f.Message = advise(err.Error(), "check which server the address in the kubeconfig leads to")
 	case answered(err):
 		f.Reason = v1alpha1.ReasonUnreachable
-		f.Message = advise("the spoke's API server, or a proxy in front of it, returns an error: "+err.Error(), "see its logs")
+		f.Message = advise("the spoke's API server, or a proxy in front of it, returns an error: "+err.Error(), "look at the logs of both")
 	case isSlow(err):
 		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), "check the network link between the hub and the spoke")

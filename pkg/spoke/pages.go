@@ -22,6 +22,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/continuity"
+	"github.com/rulefleet/rulefleet/pkg/lean"
 )
 
 const (
@@ -118,8 +119,8 @@ func (rs *readings) again() string {
 const whyAgain = "the resourceVersion has expired (410 Gone), because the list took too long or the watch was interrupted. If this repeats, look for a proxy that ends long requests"
 
 // reading lists a kind in pages. It retries a page that fails without listing the earlier pages again.
-// client-go would stream a list as events, which is uncompressed, ten times the bytes, and starts from the
-// beginning whenever the stream breaks.
+// A list that is streamed as events would be uncompressed, ten times the bytes, and would start from the beginning
+// whenever the stream breaks.
 type reading struct {
 	kind  string
 	inner toolscache.ListerWatcherWithContext
@@ -165,17 +166,8 @@ func newReading(kind string, inner toolscache.ListerWatcherWithContext, trim fun
 
 // pages returns the ListerWatcher of an informer.
 func (r *reading) pages() toolscache.ListerWatcher {
-	return toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
-		ListWithContextFunc:  r.list,
-		WatchFuncWithContext: r.inner.WatchWithContext,
-	}, unstreamed{})
+	return lean.Unstreamed(&toolscache.ListWatch{ListWithContextFunc: r.list, WatchFuncWithContext: r.inner.WatchWithContext})
 }
-
-// unstreamed makes client-go use plain lists.
-type unstreamed struct{}
-
-// IsWatchListSemanticsUnSupported is the method that client-go checks for.
-func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
 
 // list reads all pages. It sends no resourceVersion: for version 0, an API server sends all objects in one
 // answer.

@@ -17,6 +17,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/rulefleet/rulefleet/pkg/continuity"
+	"github.com/rulefleet/rulefleet/pkg/lean"
 )
 
 // runInformer runs an informer of newInformer over watches that are opened by open. lists
@@ -34,7 +35,7 @@ func runInformer(t *testing.T, open func() (watch.Interface, error)) (lists func
 		},
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return open() },
 	}, o)
-	informer := newInformer(toolscache.ToListWatcherWithWatchListSemantics(lw, unstreamed{}), o, 0, toolscache.Indexers{})
+	informer := newInformer(lean.Unstreamed(lw), o, 0, toolscache.Indexers{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { informer.RunWithContext(ctx); close(done) }()

@@ -381,7 +381,7 @@ func advised(message, name, which string, limited bool) string {
 func doomed(hop Hop, n, gone int, until time.Time) string {
 	out := fmt.Sprintf("%s will be deleted at %s, because %s", plural(n, what[hop]), until.UTC().Format(time.RFC3339), cause[hop])
 	if gone > 0 {
-		out += fmt.Sprintf(" (%d other deletions were not held)", gone)
+		out += fmt.Sprintf(" (%d others were deleted before, within the limit)", gone)
 	}
 	return out
 }

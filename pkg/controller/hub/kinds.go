@@ -101,7 +101,7 @@ func (k *Kinds) Learn(ctx context.Context) (all bool, err error) {
 // its objects more precisely. It returns when ctx ends.
 func (k *Kinds) Start(ctx context.Context) error {
 	for err := k.recordGap(ctx); err != nil && ctx.Err() == nil; err = k.recordGap(ctx) {
-		log.FromContext(ctx).Error(err, "recording the time without a leader failed; retrying")
+		log.FromContext(ctx).Error(err, "could not record the time in which no replica was the leader; trying again")
 		select {
 		case <-ctx.Done():
 		case <-time.After(lostRetry):
@@ -241,7 +241,7 @@ func (k *Kinds) readRecord(ctx context.Context, what string) (*corev1.ConfigMap,
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading from ConfigMap %s the record of %s: %w", k.keys.ConfigMap, what, err)
+		return nil, fmt.Errorf("reading the record of %s from ConfigMap %s: %w", what, k.keys.ConfigMap, err)
 	}
 	return cm, nil
 }
@@ -254,7 +254,7 @@ func (k *Kinds) writeRecord(ctx context.Context, cm *corev1.ConfigMap, what stri
 	}
 	change(next.Data)
 	if err := k.writer.Patch(ctx, next, client.MergeFrom(cm)); err != nil {
-		return fmt.Errorf("recording in ConfigMap %s the %s: %w", k.keys.ConfigMap, what, err)
+		return fmt.Errorf("recording the %s in ConfigMap %s: %w", what, k.keys.ConfigMap, err)
 	}
 	return nil
 }

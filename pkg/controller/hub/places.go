@@ -77,7 +77,7 @@ func (p *Places) Waits(ctx context.Context, source rule.Source) (*rule.Invalid, 
 	case rules > p.limit:
 		advice = "this %s alone has more than that; remove rules from it, or ask an administrator of the hub to raise the limit"
 	case held:
-		advice = "with the rules that were added to this %s, the namespace has more; remove rules from it, or delete other AlertRules or RulePacks of the namespace"
+		advice = "the rules that were added to this %s exceed that number; remove some of them, or delete other AlertRules or RulePacks of the namespace"
 	}
 	return &rule.Invalid{
 		Reason: v1alpha1.ReasonLimitExceeded, Field: "metadata.namespace",

@@ -75,8 +75,9 @@ type Reconciler struct {
 	// now is the clock of tests, or nil.
 	now func() time.Time
 
-	mu      sync.Mutex
-	learned bool
+	mu sync.Mutex
+	// learned is when all statuses were read, which is when this manager began to connect. It is zero before.
+	learned time.Time
 	// uids are the UIDs of the last seen SpokeClusters.
 	uids map[string]types.UID
 	// recollected are the UIDs of the SpokeClusters that were checked for a lost identity.
@@ -150,7 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if n.finding, err = r.connect(ctx, sc, secret); err != nil {
 		return reconcile.Result{}, err
 	}
-	n.seen, n.renewing = r.Provider.Observation(req.Name), r.renewing(secret)
+	n.seen, n.renewing = tellable(r.Provider.Observation(req.Name), sc, r.starting()), r.renewing(secret)
 	if !n.away() && sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" && sc.Status.Identity == n.seen.Identity {
 		left, err := r.accepted(ctx, sc)
 		if err != nil || left == 0 {
@@ -226,7 +227,7 @@ func (r *Reconciler) yieldStatus(write contest.Write, sc *v1alpha1.SpokeCluster)
 func (r *Reconciler) learn(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.learned {
+	if !r.learned.IsZero() {
 		return nil
 	}
 	var list v1alpha1.SpokeClusterList
@@ -247,8 +248,15 @@ func (r *Reconciler) learn(ctx context.Context) error {
 			r.Provider.Release(sc.Name)
 		}
 	}
-	r.learned = true
+	r.learned = r.time()
 	return nil
+}
+
+// starting reports whether the manager started so recently that spokes are still being connected.
+func (r *Reconciler) starting() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.time().Sub(r.learned) < r.Intervals.Of(startup)
 }
 
 // replaced reports whether a SpokeCluster is another object than the last one with its name. A deletion and a

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,20 @@ type news struct {
 // away reports whether nothing can be written to the spoke at present.
 func (n news) away() bool {
 	return n.seen == nil || n.seen.Connected.Status != metav1.ConditionTrue
+}
+
+// startup is how long the status of a connected spoke stays as it was after the manager started, while the spoke's
+// objects are listed again. With hundreds of spokes, that takes minutes, and two writes for each of them would show
+// nothing that a person can act on.
+const startup = 5 * time.Minute
+
+// tellable returns an observation, or nil if it does not replace what the status of the spoke says. starting means that
+// the manager has just started.
+func tellable(seen *spoke.Observation, sc *v1alpha1.SpokeCluster, starting bool) *spoke.Observation {
+	if starting && seen != nil && seen.Connected.Reason == v1alpha1.ReasonConnecting && meta.IsStatusConditionTrue(sc.Status.Conditions, v1alpha1.ConditionConnected) {
+		return nil
+	}
+	return seen
 }
 
 // statusOf derives a SpokeCluster's status.

@@ -208,6 +208,46 @@ func member(seen *spoke.Observation) *v1alpha1.SpokeCluster {
 	return sc
 }
 
+// TestStartup keeps the status of a spoke that was connected before the manager started while it is connected again.
+func TestStartup(t *testing.T) {
+	connecting := with(good(), func(o *spoke.Observation) {
+		o.Connected = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "listing Deployments: 100 so far"}
+	})
+	down := with(good(), func(o *spoke.Observation) { o.Connected = unreachable })
+	well, lost := member(good()), member(with(good(), func(o *spoke.Observation) { o.Connected = unreachable }))
+	for name, tc := range map[string]struct {
+		seen     *spoke.Observation
+		sc       *v1alpha1.SpokeCluster
+		starting bool
+		stays    bool
+	}{
+		"it is being listed":                         {connecting, well, true, true},
+		"it is still being listed minutes later":     {connecting, well, false, false},
+		"it does not answer":                         {down, well, true, false},
+		"it was not connected before":                {connecting, lost, true, false},
+		"it is new":                                  {connecting, member(nil), true, false},
+		"nothing is known, in a manager that is new": {nil, well, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := statusOf(tc.sc, news{seen: tellable(tc.seen, tc.sc, tc.starting)}, now)
+			if equality.Semantic.DeepEqual(is, tc.sc.Status) != tc.stays {
+				t.Errorf("the status stays as it was: %v, want %v: %+v", !tc.stays, tc.stays, is.Conditions)
+			}
+		})
+	}
+	r, _ := registrar(t)
+	if err := r.learn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !r.starting() {
+		t.Error("a manager that has just started is not starting")
+	}
+	r.now = func() time.Time { return time.Now().Add(startup) }
+	if r.starting() {
+		t.Error("it never ends to start")
+	}
+}
+
 // statusCase is a spoke's status, and what is news of it.
 type statusCase struct {
 	sc      *v1alpha1.SpokeCluster

@@ -213,7 +213,7 @@ func (q *question) list(rules []rule.Source, rows []place) error {
 		unlisted += rollup.Lagging(s.GetStatus())
 	}
 	if unlisted > 0 {
-		return q.p.Linef("Not listed, because the status of a rule lists at most 100 spokes: %d cases of a rule that is not ready in a spoke.", unlisted)
+		return q.p.Linef("%d more rows are not listed, because the status of a rule lists at most 100 spokes.", unlisted)
 	}
 	return nil
 }
@@ -429,13 +429,23 @@ func byCluster(rules []rule.Source, notReady []place, spokes []v1alpha1.SpokeClu
 	return t
 }
 
-// reasonOf returns the reason of a row, or the cause that a row without one is not ready: it is about an
-// earlier version.
+// outdated reports whether a row is not ready because it is about an earlier version of the rule.
+func outdated(p place) bool { return p.row.Reason == "" && !p.ready() }
+
+// reasonOf returns the reason of a row, or Outdated.
 func reasonOf(p place) string {
-	if p.row.Reason == "" && !p.ready() {
+	if outdated(p) {
 		return "Outdated"
 	}
 	return cmp.Or(p.row.Reason, "-")
+}
+
+// messageOf returns the message of a row, or that the row is outdated.
+func messageOf(p place) string {
+	if outdated(p) && p.row.Message == "" {
+		return "this is the state of an earlier version of the rule; Rulefleet has not reported the present version in this spoke yet"
+	}
+	return p.row.Message
 }
 
 // notAccepted lists the rules that no row describes, because they are not valid or are placed nowhere.
@@ -485,7 +495,7 @@ func placesTable(places []place, wide bool, now time.Time) *output.Table {
 		if wide {
 			cells = append(cells, output.Text(cmp.Or(p.row.Rule, "-")))
 		}
-		t.Add(append(cells, output.Text(p.row.Message))...)
+		t.Add(append(cells, output.Text(messageOf(p)))...)
 	}
 	return t
 }

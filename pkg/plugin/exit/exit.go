@@ -67,7 +67,7 @@ func Of(err error) (code int, next string) {
 	case apierrors.IsUnauthorized(err):
 		return Denied, "The API server rejects your credential. Log in again, or select another user with --user or --context."
 	case apierrors.IsForbidden(err):
-		return Denied, "Ask an administrator of the cluster for this permission. The plugin only has your own permissions: kubectl auth can-i --list"
+		return Denied, "Ask an administrator of the cluster for this permission. The plugin only has your own permissions. To list them: kubectl auth can-i --list"
 	case meta.IsNoMatchError(err):
 		return Missing, "If Rulefleet is not installed in this cluster, select the hub with --context, or install it: kubectl rulefleet install. If it is, the CustomResourceDefinition was deleted: " +
 			advice.Docs + "docs/how-to/backup.md#restore-a-kind"
@@ -76,7 +76,7 @@ func Of(err error) (code int, next string) {
 	case errors.As(err, &certificate):
 		return Failed, "Check the address of the API server and its certificate authority in the kubeconfig: kubectl config view"
 	case errors.As(err, &request): // there was no answer
-		return Failed, "The API server cannot be reached. Check the context, the network and how you log in: kubectl cluster-info"
+		return Failed, "The API server cannot be reached. Check the context, the network and how you log in. To test the connection: kubectl cluster-info"
 	case errors.Is(err, context.DeadlineExceeded):
 		return NotReady, ""
 	}

@@ -310,7 +310,7 @@ func (o *operation) checkCRD(present, wanted *apiextensionsv1.CustomResourceDefi
 			present.Name, managedByLabel, releaseAnnotation, releaseNamespaceAnnot, o.releaseName, o.target.namespace),
 			"%s exists, and was not created by Helm", what)
 	case by != o.target:
-		return exit.New(exit.Failed, "A hub has one Rulefleet. Upgrade that release: "+by.command("upgrade"),
+		return exit.New(exit.Failed, "A hub can have only one installation of Rulefleet. Upgrade the existing release: "+by.command("upgrade"),
 			"%s belongs to release %s in namespace %s", what, by.name, by.namespace)
 	}
 	for _, version := range present.Status.StoredVersions {

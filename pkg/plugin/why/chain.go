@@ -446,7 +446,7 @@ func (c *chain) metrics() Link {
 		l.Fix = c.fixSpoke(cond.Reason)
 		return l
 	}
-	return ok("%s: no metric that it needs is known to be missing", c.ofRule())
+	return ok("%s: Rulefleet found no missing metric", c.ofRule())
 }
 
 func (c *chain) firing() Link {
@@ -459,5 +459,5 @@ func (c *chain) firing() Link {
 	case c.row.Firing > 0:
 		return ok("%s: status.clusters[%s]: alerts that fire: %d. If nobody was notified, check the Alertmanager of the spoke", c.ofRule(), c.Cluster, c.row.Firing)
 	}
-	return ok("%s: status.clusters[%s]: no alert fires: no expression returns a result, or the duration in the field for has not passed yet", c.ofRule(), c.Cluster)
+	return ok("%s: status.clusters[%s]: no alert fires: no expression returns a result, or the duration that `for` sets has not passed yet", c.ofRule(), c.Cluster)
 }

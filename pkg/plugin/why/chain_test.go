@@ -109,7 +109,7 @@ func TestChain(t *testing.T) {
 		{"rights to read", func(in *input) { in.away(v1alpha1.ReasonForbidden, "list deployments.apps") }, "++-?++?????", again},
 		{"another cluster", func(in *input) {
 			in.away(v1alpha1.ReasonIdentityChanged, "confirm it: kubectl annotate --overwrite spoke eu-1 rulefleet.io/accept-identity=x")
-		}, "++-?++?????", "If this is a mistake, restore the former kubeconfig. If no other tool writes the Secret, you can have a new kubeconfig written: kubectl rulefleet join eu-1 --spoke-context CONTEXT --force-conflicts, with the right address and the options of the last time. If the cluster was replaced, confirm the new one with the command in the message"},
+		}, "++-?++?????", "If this is a mistake, restore the former kubeconfig. If no other tool writes the Secret, you can have a new kubeconfig written: kubectl rulefleet join eu-1 --spoke-context CONTEXT --force-conflicts, with the right address, and with the options that you used the last time. If the cluster was replaced, confirm the new one with the command in the message"},
 		{"the same cluster twice", func(in *input) { in.away(v1alpha1.ReasonDuplicateCluster, "the same as eu-2") }, "++-?++?????", "To give up the name eu-1, begin with: kubectl -n rulefleet-system delete secret eu-1"},
 		{"a refused kubeconfig", func(in *input) { in.away(v1alpha1.ReasonInvalidKubeconfig, "user.exec") }, "++-?++?????", "Change that field. If no other tool writes the Secret, you can have a new kubeconfig written: kubectl rulefleet join eu-1 --spoke-context CONTEXT --force-conflicts"},
 		{"connecting", func(in *input) {

@@ -66,7 +66,7 @@ func (c *chain) recorded() string {
 	if c.Rule.SourceKind() != v1alpha1.RulePackKind {
 		return ""
 	}
-	return " If it is the name of a recording rule, its expression has no result although the series that it reads exist: compare the labels of both sides of its operations, and the ranges with the scrape interval."
+	return " If the list contains the name of a recording rule, the expression of that rule has no result although the series that it reads exist: compare the labels on both sides of each operation, and the ranges with the scrape interval."
 }
 
 // set returns the command that sets a field of the rule's spec.

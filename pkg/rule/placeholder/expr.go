@@ -75,7 +75,7 @@ func (st Stage) expr(s string) (string, *rule.Fault) {
 }
 
 func misplaced(pos int) *rule.Fault {
-	return &rule.Fault{Pos: pos, Message: `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}; of the others, only a parameter of a template can be a number or a duration, as in > $(params.threshold)`}
+	return &rule.Fault{Pos: pos, Message: `a placeholder is only allowed in a string literal, as in {cluster="$(cluster.name)"}. Only a parameter of a template is also allowed elsewhere, as a number or a duration, as in > $(params.threshold)`}
 }
 
 // leadingDollars returns the dollars at the start of s, and the following character.

@@ -102,7 +102,7 @@ func (st Stage) token(t token, start, end int, at promql.Position) (string, *rul
 	case place == promql.Duration && v.IsDuration():
 		return v.Duration(), nil
 	case place == promql.Duration:
-		return refuse("stands in the place of a duration, but is none; use a parameter of type duration")
+		return refuse("is used as a duration, but is not of type duration; use a parameter of that type")
 	}
 	return v.Number(), nil
 }

@@ -208,7 +208,7 @@ func (c packChecker) patch(patch *v1alpha1.RulePatch) *rule.Invalid {
 				continue
 			}
 			if *c.cost -= cost; *c.cost < 0 {
-				return rule.InvalidExpr(o.Expr, &rule.Fault{Pos: -1, Message: "the expressions of this object, with those of patches counted for each rule that they match, take too long to parse; use fewer or simpler ones, or match fewer rules"})
+				return rule.InvalidExpr(o.Expr, &rule.Fault{Pos: -1, Message: "the expressions of the rules and patches take too long to parse (the expression of a patch counts once for each rule that the patch matches); use fewer or simpler expressions, or patches that match fewer rules"})
 			}
 			if r.Record != "" && (o.For != "" || o.KeepFiringFor != "" || len(o.Annotations) > 0) {
 				return rule.NewInvalid("spec", "rule %s of group %s is a recording rule and cannot have for, keepFiringFor or annotations; remove them from the patch", r.Record, clip.Excerpt(g.Name))

@@ -68,7 +68,7 @@ func TestPackRefuses(t *testing.T) {
 				r := monitoringv1.Rule{Alert: "X", Expr: intstr.FromString("vector(0)")}
 				p.Spec.Groups = []monitoringv1.RuleGroup{{Name: "g", Rules: slices.Repeat([]monitoringv1.Rule{r}, 500)}}
 				patched("X", func(p *v1alpha1.RulePatch) { p.Expr = ruletest.Long("(", 3000) + "1" + ruletest.Long(")", 3000) })(p)
-			}, "spec.patches[0].expr", "the expressions of this object, with those of patches counted for each rule that they match",
+			}, "spec.patches[0].expr", "the expressions of the rules and patches take too long to parse",
 		},
 		"a tenant's namespace": {
 			func(p *v1alpha1.RulePack) { p.Namespace, p.Spec.RuleNamespace = "shop", "other" }, "spec.ruleNamespace", "a RulePack in namespace shop can only write to namespace shop",

@@ -76,7 +76,7 @@ func TestTemplateWithParameters(t *testing.T) {
 		"override, bounds":         {override(set("threshold", "101")), "spec.overrides[1].parameters[threshold]", "101 is larger than the maximum; use at most 100"},
 		"override, type":           {override(set("size", "1h")), "spec.overrides[1].parameters[size]", "is not a quantity"},
 		"override, expr":           {override(v1alpha1.TemplateOverride{Expr: "up > $(params.x)"}), "spec.overrides[1].expr", "1:6: $(params.x) is not defined"},
-		"override, place":          {override(v1alpha1.TemplateOverride{Expr: "up[$(params.size)]"}), "spec.overrides[1].expr", "in the place of a duration"},
+		"override, place":          {override(v1alpha1.TemplateOverride{Expr: "up[$(params.size)]"}), "spec.overrides[1].expr", "is used as a duration"},
 		"override, labels":         {override(v1alpha1.TemplateOverride{Labels: ruletest.Texts{"a": "$(params.x)"}}), "spec.overrides[1].labels[a]", "is not defined"},
 		"override, 62 labels":      {override(v1alpha1.TemplateOverride{Labels: many}), "", ""},
 		"override, many labels": {func(t *v1alpha1.AlertRuleTemplate) {

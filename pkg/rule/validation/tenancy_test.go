@@ -106,7 +106,7 @@ func TestWarningsOfForcedLabels(t *testing.T) {
 		t.Spec.For, t.Spec.Severity, t.Spec.Labels = "1m", "warning", ruletest.Texts{"team": "x"}
 	})
 	const (
-		forced    = "spec.labels[namespace] is overwritten with the namespace of the rule in the spokes"
+		forced    = "spec.labels[namespace] is overwritten with the namespace of the PrometheusRule in the spokes"
 		protected = "spec.labels[team] is protected, and is removed from the alert"
 	)
 	for name, c := range map[string]struct {

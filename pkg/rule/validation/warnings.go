@@ -132,7 +132,7 @@ func (w *warnings) forced(path string, texts map[string]v1alpha1.LabelText, s ru
 	}
 	namespace := delivery.LabelNamespace(s, rule.Cluster{}, delivery.Options{AdminNamespace: o.AdminNamespace})
 	if string(texts[rule.NamespaceLabel]) != namespace {
-		w.overwritten(path, texts, rule.NamespaceLabel, "the namespace of the rule in the spokes")
+		w.overwritten(path, texts, rule.NamespaceLabel, "the namespace of the PrometheusRule in the spokes")
 	}
 	w.protected(path, texts, o)
 }

@@ -1,0 +1,42 @@
+package lean
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
+)
+
+// Unstreamed returns a ListerWatcher of which client-go uses the list. It would otherwise stream a list as events of a
+// watch (KEP-3157), and decode each of them three times, one after the other.
+func Unstreamed(lw *toolscache.ListWatch) toolscache.ListerWatcher {
+	return toolscache.ToListWatcherWithWatchListSemantics(lw, unstreamed{})
+}
+
+type unstreamed struct{}
+
+// IsWatchListSemanticsUnSupported is the method that client-go checks for.
+func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
+
+// Paged lists all objects in pages, and makes the AlertRules and RulePacks of each page lean before the next one is read.
+// It sends no resourceVersion: for version 0, an API server sends all objects in one answer.
+func Paged(ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (runtime.Object, error)) (runtime.Object, error) {
+	p := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		page, err := list(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		return page, meta.EachListItem(page, func(o runtime.Object) error {
+			if _, err := AlertRule(o); err != nil {
+				return err
+			}
+			_, err := RulePack(o)
+			return err
+		})
+	})
+	all, _, err := p.ListWithAlloc(ctx, metav1.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector})
+	return all, err //nolint:wrapcheck // its caller knows client-go's
+}
