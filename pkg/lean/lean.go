@@ -39,8 +39,8 @@ var sharedTexts = struct {
 	seen [texts]string
 }{seed: maphash.MakeSeed()}
 
-// Text makes a text share its bytes with equal ones.
-func Text[T ~string](s *T) {
+// text makes a text share its bytes with equal ones.
+func text[T ~string](s *T) {
 	if s == nil || *s == "" || len(*s) > maxText {
 		return
 	}
@@ -54,8 +54,8 @@ func Text[T ~string](s *T) {
 	}
 }
 
-// Keys returns a map whose keys share their bytes with equal ones.
-func Keys[T ~string](m map[string]T) map[string]T {
+// keys returns a map whose keys share their bytes with equal ones.
+func keys[T ~string](m map[string]T) map[string]T {
 	return shared(m, func(string) bool { return false })
 }
 
@@ -71,17 +71,17 @@ func shared[T ~string](m map[string]T, values func(key string) bool) map[string]
 	}
 	out := make(map[string]T, len(m))
 	for key, value := range m {
-		Text(&key)
+		text(&key)
 		if values(key) {
-			Text(&value)
+			text(&value)
 		}
 		out[key] = value
 	}
 	return out
 }
 
-// Map returns an equal map that others have as well, for labels and annotations that are the same in many objects.
-func Map(m map[string]string) map[string]string {
+// sharedMap returns an equal map that others have as well, for labels and annotations that are the same in many objects.
+func sharedMap(m map[string]string) map[string]string {
 	var id strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		id.WriteString(key)
@@ -104,11 +104,11 @@ func Map(m map[string]string) map[string]string {
 func managed(entries []metav1.ManagedFieldsEntry) {
 	for i := range entries {
 		e := &entries[i]
-		Text(&e.Manager)
-		Text(&e.Operation)
-		Text(&e.APIVersion)
-		Text(&e.FieldsType)
-		Text(&e.Subresource)
+		text(&e.Manager)
+		text(&e.Operation)
+		text(&e.APIVersion)
+		text(&e.FieldsType)
+		text(&e.Subresource)
 		id := e.FieldsV1.GetRawString()
 		if id == "" || len(id) > maxBytes {
 			continue
@@ -122,16 +122,16 @@ func managed(entries []metav1.ManagedFieldsEntry) {
 }
 
 func kind(t *metav1.TypeMeta) {
-	Text(&t.APIVersion)
-	Text(&t.Kind)
+	text(&t.APIVersion)
+	text(&t.Kind)
 }
 
 // Metadata makes the metadata of a Deployment or namespace lean.
 func Metadata(o *metav1.PartialObjectMetadata) {
 	kind(&o.TypeMeta)
-	Text(&o.Namespace)
+	text(&o.Namespace)
 	// Most values are names, or versions of one Deployment.
-	o.Labels, o.Annotations = Keys(o.Labels), Keys(o.Annotations)
+	o.Labels, o.Annotations = keys(o.Labels), keys(o.Annotations)
 }
 
 // AlertRule makes an AlertRule lean. It is a cache.TransformFunc; other objects stay as they are.
@@ -141,69 +141,69 @@ func AlertRule(in any) (any, error) {
 		return in, nil
 	}
 	kind(&r.TypeMeta)
-	Text(&r.Namespace)
+	text(&r.Namespace)
 	if r.Labels[v1alpha1.TemplateLabel] != "" { // all that a template generates for a spoke have the same
-		r.Labels, r.Annotations = Map(r.Labels), Map(r.Annotations)
+		r.Labels, r.Annotations = sharedMap(r.Labels), sharedMap(r.Annotations)
 	}
 	managed(r.ManagedFields)
 	alert(&r.Spec.AlertSpec)
 	for i := range r.Spec.Placement.Names {
-		Text(&r.Spec.Placement.Names[i])
+		text(&r.Spec.Placement.Names[i])
 	}
-	Text(&r.Spec.RuleNamespace)
-	Text(&r.Spec.RuleNamespaceFrom)
-	Text(&r.Spec.State)
+	text(&r.Spec.RuleNamespace)
+	text(&r.Spec.RuleNamespaceFrom)
+	text(&r.Spec.State)
 	if w := r.Spec.WorkloadRef; w != nil {
-		Text(&w.Cluster)
-		Text(&w.Kind)
-		Text(&w.Namespace)
+		text(&w.Cluster)
+		text(&w.Kind)
+		text(&w.Namespace)
 	}
 	for i := range r.Status.Conditions {
 		c := &r.Status.Conditions[i]
-		Text(&c.Type)
-		Text(&c.Status)
-		Text(&c.Reason)
-		Text(&c.Message)
+		text(&c.Type)
+		text(&c.Status)
+		text(&c.Reason)
+		text(&c.Message)
 	}
 	for i := range r.Status.Clusters {
 		c := &r.Status.Clusters[i]
-		Text(&c.Name)
-		Text(&c.Phase)
-		Text(&c.Reason)
-		Text(&c.Message)
+		text(&c.Name)
+		text(&c.Phase)
+		text(&c.Reason)
+		text(&c.Message)
 		for j := range c.Evaluators {
-			Text(&c.Evaluators[j])
+			text(&c.Evaluators[j])
 		}
 	}
 	return r, nil
 }
 
 func alert(a *v1alpha1.AlertSpec) {
-	Text(&a.Alert)
-	Text(&a.For)
-	Text(&a.Severity)
-	Text(&a.KeepFiringFor)
-	Text(&a.Interval)
+	text(&a.Alert)
+	text(&a.For)
+	text(&a.Severity)
+	text(&a.KeepFiringFor)
+	text(&a.Interval)
 	a.Labels = Labels(a.Labels, rule.NamesWorkload)
-	a.Annotations = Keys(a.Annotations)
+	a.Annotations = keys(a.Annotations)
 }
 
 // PrometheusRule makes a PrometheusRule of this hub lean.
 func PrometheusRule(p *monitoringv1.PrometheusRule) {
 	kind(&p.TypeMeta)
-	Text(&p.Namespace)
+	text(&p.Namespace)
 	p.Labels = Labels(p.Labels, func(key string) bool { return key == v1alpha1.AlertRuleHashLabel })
-	p.Annotations = Keys(p.Annotations)
+	p.Annotations = keys(p.Annotations)
 	for i := range p.Spec.Groups {
 		g := &p.Spec.Groups[i]
-		Text(g.Interval)
+		text(g.Interval)
 		for j := range g.Rules {
 			r := &g.Rules[j]
-			Text(&r.Alert)
-			Text(r.For)
-			Text(r.KeepFiringFor)
+			text(&r.Alert)
+			text(r.For)
+			text(r.KeepFiringFor)
 			r.Labels = Labels(r.Labels, rule.NamesWorkload)
-			r.Annotations = Keys(r.Annotations)
+			r.Annotations = keys(r.Annotations)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func RulePack(in any) (any, error) {
 	p, ok := in.(*v1alpha1.RulePack)
 	if ok {
 		kind(&p.TypeMeta)
-		Text(&p.Namespace)
+		text(&p.Namespace)
 		managed(p.ManagedFields)
 	}
 	return in, nil

@@ -160,11 +160,11 @@ func TestMetadata(t *testing.T) {
 func TestLongTexts(t *testing.T) {
 	long := strings.Repeat("x", maxBytes+1)
 	in := map[string]string{"key": long}
-	if got := Map(in); len(got) != 1 || sharedMaps.Len() > maxShared {
+	if got := sharedMap(in); len(got) != 1 || sharedMaps.Len() > maxShared {
 		t.Errorf("got %v", got)
 	}
 	was := unsafe.StringData(long)
-	Text(&long)
+	text(&long)
 	if unsafe.StringData(long) != was {
 		t.Error("it was copied")
 	}

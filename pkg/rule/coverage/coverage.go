@@ -27,8 +27,8 @@ const (
 // Outcomes are the outcomes of a workload by template.
 type Outcomes map[string]Outcome
 
-// MaxUncovered bounds the workloads that are listed.
-const MaxUncovered = 50
+// maxUncovered bounds the workloads that are listed.
+const maxUncovered = 50
 
 // Kind has the workloads of one kind in a spoke.
 type Kind struct {
@@ -95,7 +95,7 @@ func Of(in *Input) Result {
 	slices.SortFunc(out.Uncovered, func(a, b v1alpha1.UncoveredWorkload) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
-	out.Uncovered = slices.Clone(out.Uncovered[:min(len(out.Uncovered), MaxUncovered)])
+	out.Uncovered = slices.Clone(out.Uncovered[:min(len(out.Uncovered), maxUncovered)])
 	return out
 }
 

@@ -124,7 +124,7 @@ func TestOf(t *testing.T) {
 	if !slices.Equal(got.Workloads, want) {
 		t.Errorf("got %+v, want %+v", got.Workloads, want)
 	}
-	if len(got.Uncovered) != MaxUncovered || got.Uncovered[0].Name != "db" || got.Uncovered[1].Name != "web-01" || got.Uncovered[3].Name != "web-03" || got.Uncovered[4].Name != "web-05" {
+	if len(got.Uncovered) != maxUncovered || got.Uncovered[0].Name != "db" || got.Uncovered[1].Name != "web-01" || got.Uncovered[3].Name != "web-03" || got.Uncovered[4].Name != "web-05" {
 		t.Errorf("got %d: %+v", len(got.Uncovered), got.Uncovered)
 	}
 	slices.Reverse(deployments)

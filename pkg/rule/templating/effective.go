@@ -8,18 +8,18 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/parameter"
 )
 
-// Effective is the alert of a template for one spoke: with those of its overrides that select the spoke. stateIn returns
+// effective is the alert of a template for one spoke: with those of its overrides that select the spoke. stateIn returns
 // the state there.
-type Effective struct {
+type effective struct {
 	rule.Merged
 
 	// Parameters are the values of the parameters, unless the annotations of a workload set others.
 	Parameters parameter.Values
 }
 
-// EffectiveIn returns the alert of a valid template for one spoke.
-func EffectiveIn(t *v1alpha1.AlertRuleTemplate, c rule.Cluster) Effective {
-	e := Effective{Merged: rule.Merge(t.Spec.AlertSpec, rule.TemplateOverrides(t), c), Parameters: parameter.Defaults(t.Spec.Parameters)}
+// effectiveIn returns the alert of a valid template for one spoke.
+func effectiveIn(t *v1alpha1.AlertRuleTemplate, c rule.Cluster) effective {
+	e := effective{Merged: rule.Merge(t.Spec.AlertSpec, rule.TemplateOverrides(t), c), Parameters: parameter.Defaults(t.Spec.Parameters)}
 	// The first override that sets a parameter takes precedence, so it is applied last.
 	for i := len(t.Spec.Overrides) - 1; i >= 0; i-- {
 		o := &t.Spec.Overrides[i]

@@ -22,7 +22,7 @@ import (
 // The AlertRule has no ownerReferences. When a template or workload is gone, the operator removes
 // its AlertRules with its own safeguards, and not the garbage collector.
 func Rule(t *v1alpha1.AlertRuleTemplate, w Workload, namespace string) (*v1alpha1.AlertRule, error) {
-	e := EffectiveIn(t, w.Cluster)
+	e := effectiveIn(t, w.Cluster)
 	a := adjust(t, e.Alert.Labels, w)
 	maps.Copy(e.Parameters, a.parameters)
 	alert, bad := placeholder.ForWorkload(placeholder.Workload{
