@@ -366,7 +366,7 @@ type AlertRuleTemplateStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// summary counts the workloads that the template matches. It is updated about once a minute. A spoke that is
+	// summary counts the workloads that the template matches. A change shows within a minute. A spoke that is
 	// unreachable is counted with its last known numbers. After a restart, the summary stays as it was until the
 	// workloads of all spokes are processed, or 10 minutes have passed. Then it leaves out spokes that are still
 	// unreachable.
@@ -376,7 +376,7 @@ type AlertRuleTemplateStatus struct {
 
 // TemplateSummary counts the workloads that a template matches.
 type TemplateSummary struct {
-	// matched is the number of workloads that the template selects, and the sum of the other fields. If the
+	// matched is the number of workloads that the template selects. It is the sum of the other fields. If the
 	// template is suspended or not accepted, it is the number of workloads that have an AlertRule from it.
 	// +required
 	// +kubebuilder:validation:Minimum=0

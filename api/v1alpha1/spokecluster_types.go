@@ -212,13 +212,13 @@ type SpokeClusterStatus struct {
 	// +optional
 	IdentityTime metav1.Time `json:"identityTime,omitzero"`
 
-	// deployments is the number of Deployments in the spoke. It is updated about once a minute.
+	// deployments is the number of Deployments in the spoke. A change shows within a minute.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Deployments *int32 `json:"deployments,omitempty"`
 
-	// workloads counts the workloads in all namespaces of the spoke by kind, with and without an alert. It is
-	// updated about once a minute while the spoke is connected. It has no entry for a kind that Rulefleet's
+	// workloads counts the workloads in all namespaces of the spoke by kind, with and without an alert. A
+	// change shows within a minute while the spoke is connected. It has no entry for a kind that Rulefleet's
 	// account in the spoke cannot list.
 	// +optional
 	// +listType=map
@@ -233,8 +233,7 @@ type SpokeClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=50
 	Uncovered []UncoveredWorkload `json:"uncovered,omitempty"`
 
-	// rules is the number of PrometheusRules of this hub in the spoke. It is updated about once a
-	// minute.
+	// rules is the number of PrometheusRules of this hub in the spoke. A change shows within a minute.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Rules *int32 `json:"rules,omitempty"`

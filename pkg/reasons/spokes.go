@@ -50,10 +50,10 @@ var ofSpokes = []Reason{
 	{
 		Name: v1alpha1.ReasonConnecting, On: []string{connected, served, ready},
 		Message: "the spoke has not answered yet",
-		Meaning: "The spoke has not answered yet, or its objects are being read for the first time. In the second case, the message" +
+		Meaning: "The spoke has not answered yet, or the manager has not read all of its objects since the manager was started. In the second case, the message" +
 			" shows every 10 s how many have been read.",
 		Remedy: "Wait. After at most 25 s it is known whether the spoke answers. How long reading takes depends on the link: Rulefleet reads" +
-			" about 0.1 KB for each workload, or 1 KB if a proxy or `disable-compression` in the kubeconfig prevents compression. A link on which" +
+			" about 0.1 KB for each workload, or 1 to 2 KB if a proxy or `disable-compression` in the kubeconfig prevents compression. A link on which" +
 			" less than 1 KB/s arrives for 30 s counts as broken. If the message says that the list started again, Rulefleet's watch was" +
 			" interrupted before the list was complete: look for a load balancer that closes long requests.",
 	},

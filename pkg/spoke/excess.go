@@ -116,9 +116,9 @@ func (rs *readings) stuck() error {
 		case stuck:
 			return &stuckError{kind: r.kind}
 		case slow != nil:
-			return fmt.Errorf("listing the %ss again failed: %w", r.kind, slow)
+			return fmt.Errorf("the list of %ss could not be renewed: %w", r.kind, slow)
 		case unusable != nil:
-			return fmt.Errorf("listing the %ss again failed: %w: %v", r.kind, errNotKubernetes, unusable) //nolint:errorlint // it is of a decoder
+			return fmt.Errorf("the list of %ss could not be renewed: %w: %v", r.kind, errNotKubernetes, unusable) //nolint:errorlint // it is of a decoder
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ type stuckError struct{ kind string }
 
 // Error implements error.
 func (e *stuckError) Error() string {
-	return "listing the " + e.kind + "s again stopped: a page was not complete within " + pageStuck.String()
+	return "the list of " + e.kind + "s could not be renewed: a page was not complete within " + pageStuck.String()
 }
 
 // Is makes it a timeout.

@@ -27,7 +27,7 @@ func NewCoverage(e *env.Env) *cobra.Command {
 		Long: `Show how many workloads of each spoke have an alert, and list workloads without one, with the reason.
 
 A workload has an alert if an enabled AlertRule names it in spec.workloadRef, and is Evaluating in the spoke.
-The numbers are updated about once a minute. The hub keeps the names of up to 50 workloads for each spoke; a note
+A change shows in the numbers within a minute. The hub keeps the names of up to 50 workloads for each spoke; a note
 says how many are not listed. With --namespace, only workloads in that namespace of the spokes are listed, and the
 numbers of the spokes are left out.`,
 		Example: "  kubectl rulefleet coverage\n  kubectl rulefleet coverage --cluster eu-prod-1 -o wide\n  kubectl rulefleet coverage -n shop",

@@ -184,7 +184,7 @@ func (c *chain) spoke() Link {
 	case c.SpokeUnreadable:
 		return unknown("you have no permission to read %s", c.ofSpoke())
 	case s == nil && c.was("registration") == OK:
-		return notOK(fmt.Sprintf("Check that the manager runs: kubectl -n %s get pods", c.Namespace), "%s does not exist, and its Secret does", c.ofSpoke())
+		return notOK(fmt.Sprintf("Check that the manager runs: kubectl -n %s get pods", c.Namespace), "%s does not exist, although its Secret exists", c.ofSpoke())
 	case s == nil:
 		return notOK("It is created when the spoke is registered: see the step registration.", "%s does not exist", c.ofSpoke())
 	case !s.DeletionTimestamp.IsZero():

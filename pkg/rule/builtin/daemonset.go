@@ -95,6 +95,6 @@ func daemonSetMisscheduled(m metrics) v1alpha1.AlertSpec {
 		Severity: warning,
 		Annotations: notes(theWorkload+" runs on nodes that should not run it.",
 			"{{ $value }} nodes run a pod of "+theWorkload+", though its node selector, affinity or tolerations exclude them."+
-				" If a node got a taint with the effect NoSchedule, its pods stay: delete them, or tolerate the taint. Kubernetes deletes other such pods. If they stay, check whether their nodes are ready."),
+				" Pods stay on a node that later got a taint with the effect NoSchedule: delete them, or tolerate the taint. In all other cases, Kubernetes deletes the pods. If it does not, check whether their nodes are ready."),
 	}
 }
