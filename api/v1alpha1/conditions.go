@@ -7,12 +7,12 @@ const (
 	// AlertRule or RulePack is accepted when its namespace has room for it.
 	ConditionAccepted = "Accepted"
 	// ConditionReady is True when the rule has reached the furthest state that can be verified in every
-	// spoke on which it is placed. On a SpokeCluster, it is True when Rulefleet can manage the rules in the
-	// spoke.
+	// spoke on which it is placed. On an AlertRuleTemplate, it has the same status as Accepted. On a
+	// SpokeCluster, it is True when Rulefleet can manage the rules in the spoke.
 	ConditionReady = "Ready"
 	// ConditionStalled is True when the AlertRule or RulePack makes no progress until you act (kstatus: Failed), and
 	// absent otherwise. With some reasons, Stalled is absent although you have to act. The reason is then on
-	// Ready.
+	// Ready. On an AlertRuleTemplate, it is True when the spec is not valid.
 	ConditionStalled = "Stalled"
 	// ConditionMetricsPresent is False when a Prometheus of a spoke has no series for a selector of an
 	// expression, so that the rule can't have a result there. Otherwise it is absent. On a SpokeCluster, it
@@ -69,7 +69,8 @@ const (
 	// ReasonProgressing is Ready=False: the rule is not ready in some spokes, because its current version
 	// was not written there yet, or for different reasons in different spokes.
 	ReasonProgressing = "Progressing"
-	// ReasonNoClusters is Ready=False: the placement matches no registered spoke.
+	// ReasonNoClusters is Ready=False: the placement matches no registered spoke, or only spokes that do not
+	// take rules of this namespace (spec.tenants).
 	ReasonNoClusters = "NoClusters"
 	// ReasonDisabled is Ready=True: the rule is disabled, and is removed from the spokes.
 	ReasonDisabled = "Disabled"
@@ -185,8 +186,9 @@ const (
 	// ReasonEvaluating is Evaluating=True: every chosen Prometheus and ThanosRuler answers.
 	ReasonEvaluating = "Evaluating"
 	// ReasonNotGranted is Evaluating=Unknown: Rulefleet cannot query a Prometheus. Its account in
-	// the spoke lacks get on services/proxy, a proxy in front of the Prometheus denies access, or there is no
-	// address that Rulefleet can use. The message says which.
+	// the spoke lacks get on services/proxy, a proxy in front of the Prometheus denies access, there is no
+	// address that Rulefleet can use, or another Prometheus has the same Service, and the chosen one has not
+	// answered for 5 minutes. The message says which.
 	ReasonNotGranted = "NotGranted"
 )
 

@@ -24,8 +24,8 @@ AlertRule and spoke, and only if an alert fires or is pending.
 const outro = `
 ### What propagation measures
 
-The clock starts when the manager receives the event of a change: of an AlertRule on the hub (` + "`from=\"AlertRule\"`" + `), or of
-a workload in a spoke (` + "`from`" + ` is its kind, for generated AlertRules). It stops when the spoke's API server has
+The clock starts when the manager receives the event of a change: of an AlertRule or RulePack on the hub, or of
+a workload in a spoke, for generated AlertRules. The label ` + "`from`" + ` is the kind of the changed object. The clock stops when the spoke's API server has
 accepted the resulting PrometheusRule. A second change in the meantime does not restart the clock. The following is not
 measured:
 

@@ -77,7 +77,7 @@ var (
 
 	propagated = histogram(metric{
 		Name: "rulefleet_propagation_duration_seconds", Labels: []string{"from", "interrupted"},
-		Help: "Time in seconds from a change until the resulting PrometheusRule was written to a spoke, by the kind of the changed object (label from: AlertRule on the hub, or the kind of a workload in the spoke). The label interrupted is true if the spoke did not answer for some of that time.",
+		Help: "Time in seconds from a change until the resulting PrometheusRule was written to a spoke, by the kind of the changed object (label from: AlertRule or RulePack on the hub, or the kind of a workload in the spoke). The label interrupted is true if the spoke did not answer for some of that time.",
 		Use:  "The quantiles of `interrupted=\"false\"` show how fast Rulefleet is (alert `RulefleetPropagationSlow`). With `interrupted=\"true\"`, most of the time is the spoke's outage. See below for what is measured.",
 	}, []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})
 

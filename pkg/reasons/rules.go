@@ -204,7 +204,7 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonNamespaceEnforced, On: []string{row, ready, stalled},
 		Message: "Prometheus monitoring/k8s has an enforcedNamespaceLabel, which restricts the rule to namespace=\"monitoring\", but the rule is" +
-			" about \"shop\", so it does not see its series. …",
+			" about \"shop\", so the rule does not see the series that it is about. …",
 		Meaning: "A Prometheus restricts the rule to the namespace of its PrometheusRule (`enforcedNamespaceLabel`), and the rule is about" +
 			" another namespace, or about none in particular. The rule would not see the series that it is about.",
 		Remedy: "For an AlertRule or a RulePack in Rulefleet's own namespace, set `spec.ruleNamespace` to the namespace that the rule is about. Otherwise, list the" +

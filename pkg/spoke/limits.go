@@ -163,7 +163,7 @@ type TooLargeError struct {
 // Error implements error.
 func (e *TooLargeError) Error() string {
 	if e.late {
-		return fmt.Sprintf("%s did not arrive completely: for %v, fewer than %d bytes per second of it arrived", e.What, eventTime, leastRate)
+		return fmt.Sprintf("%s did not arrive completely: fewer than %d bytes of it arrived per second, for %v", e.What, leastRate, eventTime)
 	}
 	p := message.NewPrinter(language.English)
 	bound := p.Sprintf("%d", e.Bound)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -260,8 +261,8 @@ func (s *Selection) CheckEnforced(source rule.Source, o *monitoringv1.Prometheus
 		if source.InOperatorNamespace() {
 			remedy = "Set spec.ruleNamespace of the AlertRuleTemplate to " + string(v1alpha1.InWorkloadNamespace) + "."
 		}
-		s.Message = why + ", so it does not see its series. " + remedy +
-			" Otherwise list the PrometheusRule in spec.excludedFromEnforcement of that " + kind + "; it can then read the metrics of all namespaces, so do this only if no tenant can write PrometheusRules in its namespace"
+		s.Message = why + ", so the rule does not see the series that it is about. " + remedy +
+			" Or list the PrometheusRule in spec.excludedFromEnforcement of that " + kind + ": the rule can then read the metrics of all namespaces, so do this only if no tenant can write PrometheusRules in namespace " + strconv.Quote(o.Namespace)
 	}
 }
 

@@ -421,7 +421,7 @@ func TestNamespaceEnforced(t *testing.T) {
 		"of the operator": {expr: in, edit: func(r *v1alpha1.AlertRule) {
 			workload("other")(r)
 			r.Spec.RuleNamespaceFrom = v1alpha1.InOperatorNamespace
-		}, anywhere: true, want: `is about "other", so it does not see its series. Set spec.ruleNamespace of the AlertRuleTemplate to Workload.`},
+		}, anywhere: true, want: `is about "other", so the rule does not see the series that it is about. Set spec.ruleNamespace of the AlertRuleTemplate to Workload.`},
 		"a workload here":           {expr: in, edit: workload("shop")},
 		"anywhere":                  {expr: `up == 0`, anywhere: true, want: `restricts the rule`},
 		"excluded by name":          {expr: `up{namespace="other"} == 0`, excluded: []string{"shop/OBJECT"}},
