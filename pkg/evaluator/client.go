@@ -83,7 +83,7 @@ func (c *Client) address(endpoint string, query url.Values) string {
 func (c *call) get(ctx context.Context, address string) (*http.Response, error) {
 	if c.requestsLeft <= 0 {
 		most := int64(cmp.Or(c.client.MaxRequests, defaultRequests))
-		return nil, NewTooMuch("the answer", most+1, most, "requests", "reduce the number of groups of rules there")
+		return nil, NewTooMuch("one poll", most+1, most, "requests", "reduce the number of groups of rules in that Prometheus")
 	}
 	c.requestsLeft--
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)

@@ -244,7 +244,7 @@ func TestPagesWithoutEnd(t *testing.T) {
 	})
 	client.MaxRequests = 20
 	found, stats, err := all(t.Context(), client, "")
-	checkError(t, "a circle", err, TooMuch, 0, "the answer: 21 requests; the limit is 20; reduce")
+	checkError(t, "a circle", err, TooMuch, 0, "one poll: 21 requests; the limit is 20; reduce")
 	if len(found) != 1 || stats.Requests != 20 || n != 20 {
 		t.Errorf("%d rules, %d requests, %+v", len(found), n, stats)
 	}

@@ -279,7 +279,7 @@ func TestRulesInPagesAreBounded(t *testing.T) {
 	}
 	c.PageSize, c.MaxRequests = 100, 10
 	_, stats, err := all(t.Context(), c, "")
-	checkError(t, "too many pages", err, TooMuch, 0, "the answer: 11 requests; the limit is 10; reduce")
+	checkError(t, "too many pages", err, TooMuch, 0, "one poll: 11 requests; the limit is 10; reduce")
 	if stats.Rules != 1000 {
 		t.Errorf("%+v", stats)
 	}
@@ -423,7 +423,7 @@ func TestPresentOfMany(t *testing.T) {
 
 	c.MaxRequests = 2
 	got, err = c.Present(t.Context(), selectors)
-	checkError(t, "too many requests", err, TooMuch, 0, "the answer: 3 requests; the limit is 2; reduce")
+	checkError(t, "too many requests", err, TooMuch, 0, "one poll: 3 requests; the limit is 2; reduce")
 	if got[0] != Present || got[499] != Unknown {
 		t.Errorf("too many requests: %v", got)
 	}

@@ -79,7 +79,7 @@ func (q *question) coverage(ctx context.Context, spoke, namespace string) error 
 		return err
 	}
 	if len(uncovered.Rows) == 0 {
-		q.Say("No workload without an alert is listed.")
+		q.Say("The statuses list no workloads that lack an alert.")
 	}
 	for i := range list.Items {
 		for _, note := range coverageNotes(&list.Items[i]) {

@@ -68,7 +68,7 @@ func generationMismatch(m metrics) v1alpha1.AlertSpec {
 		Severity: warning,
 		Annotations: notes("The deployment controller has not processed a change of "+theWorkload+".",
 			"The deployment controller has not processed generation {{ $value }} of "+theWorkload+". The latest change has no effect yet."+
-				" Look at the health and the logs of kube-controller-manager, and for a client that changes the Deployment continuously."),
+				" Check the health and the logs of kube-controller-manager, and look for a client that changes the Deployment all the time."),
 	}
 }
 
