@@ -154,7 +154,7 @@ WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 FAULTS := ^TestFault
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation|^TestSlowLinks$$
-MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z]*AreBounded|Isolation[A-Za-z]*|SlowLinks)\(' pkg e2e/*_test.go | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounded|Isolation|SlowLinks\()' cmd pkg e2e/*_test.go | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 # Tests with a thousand objects or hostile answers run without the race detector, which would cost almost a minute of CPU
 # time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it.
 MANY := ^TestMeterIsLinear$$|^TestHostileAnswers$$|^TestDenseAnswersAtOnce$$|^TestOneRuleOn1000Spokes$$|^Test1000RulesOnAFlappingSpoke$$

@@ -121,6 +121,9 @@ func newInformer(guard *continuity.Guard, scale interval.Scale) newInformerFunc 
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		inner := guard.ListerWatcher(lw, o)
 		page := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			if options.Continue != "" { // after an outage, its token may be useless
+				return inner.ListWithContext(ctx, options) //nolint:wrapcheck // its caller is client-go
+			}
 			return untilAnswered(ctx, scale, func() (runtime.Object, error) { return inner.ListWithContext(ctx, options) })
 		}
 		return lean.Indexed(toolscache.NewSharedIndexInformer(lean.Unstreamed(&toolscache.ListWatch{

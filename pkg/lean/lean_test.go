@@ -13,6 +13,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -216,5 +217,21 @@ func TestPaged(t *testing.T) {
 	}
 	if n := meta.LenList(list); n != 3 {
 		t.Errorf("it returns %d objects, want 3", n)
+	}
+}
+
+// TestPagedExpires begins a list again whose token has expired, and never asks for all objects at once.
+func TestPagedExpires(t *testing.T) {
+	_, err := Paged(t.Context(), metav1.ListOptions{}, func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		if options.Limit == 0 {
+			t.Error("it asks for all objects at once")
+		}
+		if options.Continue != "" {
+			return nil, apierrors.NewResourceExpired("the continue token has expired")
+		}
+		return &v1alpha1.AlertRuleList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: make([]v1alpha1.AlertRule, 1)}, nil
+	})
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("it returns %v", err)
 	}
 }

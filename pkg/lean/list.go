@@ -22,7 +22,8 @@ type unstreamed struct{}
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
 
 // Paged lists all objects in pages, and makes the AlertRules and RulePacks of each page lean before the next one is read.
-// It sends no resourceVersion: for version 0, an API server sends all objects in one answer.
+// It sends no resourceVersion: for version 0, an API server sends all objects in one answer. If a page fails, the list
+// fails, and client-go begins it again.
 func Paged(ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (runtime.Object, error)) (runtime.Object, error) {
 	p := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		page, err := list(ctx, options)
@@ -37,6 +38,7 @@ func Paged(ctx context.Context, options metav1.ListOptions, list func(context.Co
 			return err
 		})
 	})
+	p.FullListIfExpired = false // that would be one answer with all objects
 	all, _, err := p.ListWithAlloc(ctx, metav1.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector})
 	return all, err //nolint:wrapcheck // its caller knows client-go's
 }

@@ -151,7 +151,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if n.finding, err = r.connect(ctx, sc, secret); err != nil {
 		return reconcile.Result{}, err
 	}
-	n.seen, n.renewing = tellable(r.Provider.Observation(req.Name), sc, r.starting()), r.renewing(secret)
+	n.seen, n.renewing = r.Provider.Observation(req.Name), r.renewing(secret)
+	if left := r.startupLeft(); left > 0 && n.finding == nil && connectsAgain(sc, n.seen) {
+		n.seen, wait = nil, interval.Soonest(wait, left)
+	}
 	if !n.away() && sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" && sc.Status.Identity == n.seen.Identity {
 		left, err := r.accepted(ctx, sc)
 		if err != nil || left == 0 {
@@ -252,11 +255,11 @@ func (r *Reconciler) learn(ctx context.Context) error {
 	return nil
 }
 
-// starting reports whether the manager started so recently that spokes are still being connected.
-func (r *Reconciler) starting() bool {
+// startupLeft returns how much of startup is left. It is not positive if the manager started before that.
+func (r *Reconciler) startupLeft() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.time().Sub(r.learned) < r.Intervals.Of(startup)
+	return r.Intervals.Of(startup) - r.time().Sub(r.learned)
 }
 
 // replaced reports whether a SpokeCluster is another object than the last one with its name. A deletion and a
@@ -432,7 +435,7 @@ func (r *Reconciler) missing(name string, secret bool) *spoke.Finding {
 		message, restore = fmt.Sprintf("Secret %s/%s has no key %s", r.Namespace, name, v1alpha1.KubeconfigKey), "add the key"
 	}
 	if successor := r.Provider.Successor(name); successor != "" {
-		message += fmt.Sprintf(". SpokeCluster %s is the same cluster and now manages its rules. If you renamed the spoke, replace %s with %s in placements of AlertRules and RulePacks, and in spec.placement of templates (rules placed only on %s are removed), and then run kubectl delete spoke %s. Otherwise %s",
+		message += fmt.Sprintf(". SpokeCluster %s refers to the same cluster as this one, and the rules in the cluster are now managed under that name. If you renamed the spoke, replace %s with %s in placements of AlertRules and RulePacks, and in spec.placement of templates (rules placed only on %s are removed), and then run kubectl delete spoke %s. Otherwise %s",
 			successor, name, successor, name, name, restore)
 	} else {
 		message += fmt.Sprintf(". Rulefleet does not manage the spoke until this is corrected. The rules in the spoke stay. To reconnect the spoke, %s. To give it up, run kubectl delete spoke %s: this deletes its generated AlertRules on the hub, and the rules in the spoke stay", restore, name)

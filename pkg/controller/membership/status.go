@@ -45,13 +45,14 @@ func (n news) away() bool {
 // nothing that a person can act on.
 const startup = 5 * time.Minute
 
-// tellable returns an observation, or nil if it does not replace what the status of the spoke says. starting means that
-// the manager has just started.
-func tellable(seen *spoke.Observation, sc *v1alpha1.SpokeCluster, starting bool) *spoke.Observation {
-	if starting && seen != nil && seen.Connected.Reason == v1alpha1.ReasonConnecting && meta.IsStatusConditionTrue(sc.Status.Conditions, v1alpha1.ConditionConnected) {
-		return nil
+// connectsAgain reports whether a spoke is being connected that is connected according to its status, which is about the
+// present spec.
+func connectsAgain(sc *v1alpha1.SpokeCluster, seen *spoke.Observation) bool {
+	if seen == nil || seen.Connected.Reason != v1alpha1.ReasonConnecting || sc.Status.ObservedGeneration != sc.Generation {
+		return false
 	}
-	return seen
+	was := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected)
+	return was != nil && was.Status == metav1.ConditionTrue && was.Reason == v1alpha1.ReasonConnected
 }
 
 // statusOf derives a SpokeCluster's status.

@@ -208,43 +208,49 @@ func member(seen *spoke.Observation) *v1alpha1.SpokeCluster {
 	return sc
 }
 
-// TestStartup keeps the status of a spoke that was connected before the manager started while it is connected again.
-func TestStartup(t *testing.T) {
+// TestConnectsAgain keeps the status of a spoke that was connected before the manager started while it is connected again.
+func TestConnectsAgain(t *testing.T) {
 	connecting := with(good(), func(o *spoke.Observation) {
 		o.Connected = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "listing Deployments: 100 so far"}
 	})
 	down := with(good(), func(o *spoke.Observation) { o.Connected = unreachable })
-	well, lost := member(good()), member(with(good(), func(o *spoke.Observation) { o.Connected = unreachable }))
+	suspended := member(good())
+	suspended.Generation++
 	for name, tc := range map[string]struct {
-		seen     *spoke.Observation
-		sc       *v1alpha1.SpokeCluster
-		starting bool
-		stays    bool
+		seen *spoke.Observation
+		sc   *v1alpha1.SpokeCluster
+		want bool
 	}{
-		"it is being listed":                         {connecting, well, true, true},
-		"it is still being listed minutes later":     {connecting, well, false, false},
-		"it does not answer":                         {down, well, true, false},
-		"it was not connected before":                {connecting, lost, true, false},
-		"it is new":                                  {connecting, member(nil), true, false},
-		"nothing is known, in a manager that is new": {nil, well, true, true},
+		"it is being listed":            {connecting, member(good()), true},
+		"it does not answer":            {down, member(good()), false},
+		"nothing is known":              {nil, member(good()), false},
+		"it was not connected before":   {connecting, member(with(good(), func(o *spoke.Observation) { o.Connected = unreachable })), false},
+		"its kubeconfig was not used":   {connecting, member(with(good(), func(o *spoke.Observation) { o.Connected = spoke.Unused("typo") })), false},
+		"it is new":                     {connecting, member(nil), false},
+		"a person has changed its spec": {connecting, suspended, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := statusOf(tc.sc, news{seen: tellable(tc.seen, tc.sc, tc.starting)}, now)
-			if equality.Semantic.DeepEqual(is, tc.sc.Status) != tc.stays {
-				t.Errorf("the status stays as it was: %v, want %v: %+v", !tc.stays, tc.stays, is.Conditions)
+			if is := connectsAgain(tc.sc, tc.seen); is != tc.want {
+				t.Errorf("got %v, want %v", is, tc.want)
 			}
 		})
 	}
+}
+
+// TestStartupLeft ends some minutes after the start.
+func TestStartupLeft(t *testing.T) {
 	r, _ := registrar(t)
+	began := time.Now()
+	r.now = func() time.Time { return began }
 	if err := r.learn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !r.starting() {
-		t.Error("a manager that has just started is not starting")
+	if left := r.startupLeft(); left != startup {
+		t.Errorf("%v are left at the start, want %v", left, startup)
 	}
-	r.now = func() time.Time { return time.Now().Add(startup) }
-	if r.starting() {
-		t.Error("it never ends to start")
+	r.now = func() time.Time { return began.Add(startup) }
+	if left := r.startupLeft(); left > 0 {
+		t.Errorf("%v are left after that", left)
 	}
 }
 

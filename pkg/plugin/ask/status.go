@@ -213,7 +213,7 @@ func (q *question) list(rules []rule.Source, rows []place) error {
 		unlisted += rollup.Lagging(s.GetStatus())
 	}
 	if unlisted > 0 {
-		return q.p.Linef("%d more rows are not listed, because the status of a rule lists at most 100 spokes.", unlisted)
+		return q.p.Linef("Rows that are not listed, because the status of a rule lists at most 100 spokes: %d.", unlisted)
 	}
 	return nil
 }
