@@ -61,7 +61,7 @@ type gate struct {
 const attempts = 3
 
 // errUnsettled is the error of a write that was not sent.
-var errUnsettled = errors.New("Rulefleet cannot verify that the spoke is still the same cluster, because connections to it are lost or requests time out too often; Rulefleet tries again. Check the network, and any load balancer in front of the spoke's API server, for connections that are closed")
+var errUnsettled = errors.New("the manager cannot verify that the spoke is still the same cluster, because connections to it are lost or requests time out too often; Rulefleet tries again. Check the network, and any load balancer in front of the spoke's API server, for connections that are closed")
 
 // errUnserved is the error of a write that was not sent.
 var errUnserved = errors.New("the identity of the spoke's cluster is not known yet; Rulefleet retries")

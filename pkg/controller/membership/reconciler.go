@@ -151,10 +151,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if n.finding, err = r.connect(ctx, sc, secret); err != nil {
 		return reconcile.Result{}, err
 	}
-	n.seen, n.renewing = r.Provider.Observation(req.Name), r.renewing(secret)
-	if left := r.startupLeft(); left > 0 && n.finding == nil && connectsAgain(sc, n.seen) {
-		n.seen, wait = nil, interval.Soonest(wait, left)
-	}
+	n.renewing = r.renewing(secret)
+	wait = interval.Soonest(wait, r.observe(sc, &n, r.Provider.Observation(req.Name)))
 	if !n.away() && sc.Annotations[v1alpha1.AcceptIdentityAnnotation] != "" && sc.Status.Identity == n.seen.Identity {
 		left, err := r.accepted(ctx, sc)
 		if err != nil || left == 0 {
@@ -253,6 +251,17 @@ func (r *Reconciler) learn(ctx context.Context) error {
 	}
 	r.learned = r.time()
 	return nil
+}
+
+// observe sets what is seen of a spoke, unless that is only that it is being connected again after a start of the manager.
+// Then it returns for how long the status stays as it was.
+func (r *Reconciler) observe(sc *v1alpha1.SpokeCluster, n *news, seen *spoke.Observation) time.Duration {
+	left := r.startupLeft()
+	if left > 0 && n.finding == nil && connectsAgain(sc, seen) {
+		return left
+	}
+	n.seen = seen
+	return 0
 }
 
 // startupLeft returns how much of startup is left. It is not positive if the manager started before that.

@@ -237,21 +237,35 @@ func TestConnectsAgain(t *testing.T) {
 	}
 }
 
-// TestStartupLeft ends some minutes after the start.
-func TestStartupLeft(t *testing.T) {
+// TestStartup keeps the status for some minutes after the start, unless the kubeconfig is wrong.
+func TestStartup(t *testing.T) {
 	r, _ := registrar(t)
 	began := time.Now()
 	r.now = func() time.Time { return began }
 	if err := r.learn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := r.startupLeft(); left != startup {
-		t.Errorf("%v are left at the start, want %v", left, startup)
+	sc := member(good())
+	connecting := with(good(), func(o *spoke.Observation) {
+		o.Connected = spoke.Finding{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonConnecting, Message: "listing Deployments: 100 so far"}
+	})
+	observe := func(what string, finding *spoke.Finding, left time.Duration, stays bool) {
+		t.Helper()
+		n := news{finding: finding}
+		if wait := r.observe(sc, &n, connecting); wait != left {
+			t.Errorf("%s: it waits for %v, want %v", what, wait, left)
+		}
+		if is := equality.Semantic.DeepEqual(statusOf(sc, n, now), sc.Status); is != stays {
+			t.Errorf("%s: the status stays as it was: %v, want %v", what, is, stays)
+		}
 	}
-	r.now = func() time.Time { return began.Add(startup) }
-	if left := r.startupLeft(); left > 0 {
-		t.Errorf("%v are left after that", left)
-	}
+	observe("at the start", nil, startup, true)
+	observe("with a wrong kubeconfig", &badConfig, 0, false)
+	began = began.Add(startup - time.Second)
+	r.now = func() time.Time { return began }
+	observe("a second before the end", nil, time.Second, true)
+	began = began.Add(time.Second)
+	observe("after it", nil, 0, false)
 }
 
 // statusCase is a spoke's status, and what is news of it.
