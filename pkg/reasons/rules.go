@@ -106,7 +106,7 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonNamespaceMissing, On: []string{row, ready},
 		Message: "namespace \"shop\" not found in the spoke; create it there",
 		Meaning: "The spoke does not have the namespace of the rule, or the namespace is being deleted.",
-		Remedy: "Create the namespace in the spoke; if it is being deleted, wait until it is gone. The rule follows immediately. For an" +
+		Remedy: "Create the namespace in the spoke. If it is being deleted, wait until it is gone, and then create it again. Rulefleet writes the rule as soon as the namespace exists. For an" +
 			" AlertRule or a RulePack in Rulefleet's own namespace, you can set `spec.ruleNamespace` to another namespace instead." +
 			" If kubectl shows that the namespace exists, look for a proxy or a cache in front of the spoke's API server that gives incomplete answers.",
 	},

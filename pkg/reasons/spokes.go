@@ -181,8 +181,8 @@ var ofSpokes = []Reason{
 		Meaning: "The spoke is the same cluster as the spoke that the message names: the UIDs of their namespaces `kube-system` are equal." +
 			" The other spoke remains in use.",
 		Remedy: "Decide which of the two names to give up, and delete the Secret with that name. The spoke that you keep takes over, or" +
-			" remains in use, without a gap. When it is Ready, replace the name that you give up in placements of AlertRules and RulePacks, and in" +
-			" `spec.placement` of templates, because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster with that name.",
+			" remains in use, without a gap. When it is Ready, change placements of AlertRules and RulePacks, and" +
+			" `spec.placement` of templates: replace the name that you give up with the name that you keep. Rules that are placed only on the former name are removed from the cluster. Then delete the SpokeCluster with that name.",
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},

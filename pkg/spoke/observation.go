@@ -96,8 +96,8 @@ type duplicateError struct {
 // Error implements error.
 func (e *duplicateError) Error() string {
 	return "this is the same cluster as spoke " + e.Other + ", which stays in use. Decide which of the two names to give up, and delete the Secret of that name." +
-		" Wait until the other spoke is Ready. Replace the name that you gave up in placements of AlertRules and RulePacks, and in spec.placement of templates," +
-		" because rules that are placed only on that name are removed from the cluster. Then delete the SpokeCluster of that name"
+		" Wait until the other spoke is Ready. Change placements of AlertRules and RulePacks, and spec.placement of templates:" +
+		" replace the name that you gave up with the name that you keep. Rules that are placed only on the former name are removed from the cluster. Then delete the SpokeCluster of that name"
 }
 
 // IdentityError says that a spoke's kubeconfig leads to another cluster than before: the UID of namespace

@@ -190,7 +190,7 @@ func firingNotes(rules []rule.Source, spokes []v1alpha1.SpokeCluster, only strin
 		}
 	}
 	if len(unlisted) > 0 {
-		out = append(out, "More alerts fire in spokes that are not listed (at most 100 per rule): "+strings.Join(unlisted, ", ")+".")
+		out = append(out, "More alerts fire in spokes that the status does not list (it lists at most 100 spokes for each rule): "+strings.Join(unlisted, ", ")+".")
 	}
 	return out
 }

@@ -69,7 +69,7 @@ func Of(err error) (code int, next string) {
 	case apierrors.IsForbidden(err):
 		return Denied, "Ask an administrator of the cluster for this permission. The plugin only has your own permissions. To list them: kubectl auth can-i --list"
 	case meta.IsNoMatchError(err):
-		return Missing, "If Rulefleet is not installed in this cluster, select the hub with --context, or install it: kubectl rulefleet install. If it is, the CustomResourceDefinition was deleted: " +
+		return Missing, "If Rulefleet is not installed in this cluster, select the hub with --context, or install it: kubectl rulefleet install. If Rulefleet is installed here, the CustomResourceDefinition was deleted: " +
 			advice.Docs + "docs/how-to/backup.md#restore-a-kind"
 	case apierrors.IsNotFound(err):
 		return Missing, "Check the name and the namespace. kubectl rulefleet spokes and kubectl rulefleet status -A list what exists."

@@ -284,7 +284,7 @@ func (o *operation) checkCRDs(ctx context.Context) error {
 		i := slices.IndexFunc(o.documents, func(d document) bool { return d.GetKind() == kindCRD && d.GetName() == name })
 		switch {
 		case i < 0 && !exists:
-			o.Say("Warning: CustomResourceDefinition %s not found, and crds.enabled is false. The manager waits until you apply it. 'kubectl rulefleet export manifests' prints it.", name)
+			o.Say("Warning: CustomResourceDefinition %s not found, and crds.enabled is false. The manager does not start until you apply it. 'kubectl rulefleet export manifests' prints it.", name)
 		case i >= 0 && exists:
 			var wanted apiextensionsv1.CustomResourceDefinition
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.documents[i].Object, &wanted); err != nil {

@@ -161,7 +161,7 @@ func argoSecrets(ctx context.Context, e *env.Env, o *options) ([]corev1.Secret, 
 // argoFlags adds the flags of --from-argocd, with which there is no argument.
 func argoFlags(cmd *cobra.Command, o *options) {
 	f := cmd.Flags()
-	f.StringVar(&o.argocd, "from-argocd", "", "register the clusters of Argo CD on the hub whose Secrets match this label `selector`, and use Argo CD's credentials to create the account; '' selects all. A new spoke gets the name that the cluster has in Argo CD and, without --labels, the labels of the Secret")
+	f.StringVar(&o.argocd, "from-argocd", "", "register the clusters of Argo CD on the hub whose Secrets match this label `selector`, and use Argo CD's credentials to create the account; '' selects all. A new spoke gets the name that the cluster has in Argo CD and, without --labels, the labels of the Secret, except those of Argo CD and of kubernetes.io")
 	f.StringVar(&o.argocdNamespace, "argocd-namespace", "argocd", "the `namespace` of Argo CD on the hub")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if o.fromArgoCD = cmd.Flags().Changed("from-argocd"); o.fromArgoCD {
