@@ -80,7 +80,7 @@ func daemonSetNotScheduled(m metrics) v1alpha1.AlertSpec {
 		For:      "15m",
 		Severity: warning,
 		Annotations: notes(theWorkload+" does not run on some nodes.",
-			"{{ $value }} pods of "+theWorkload+" are not created or not scheduled."+
+			"At least {{ $value }} pods of "+theWorkload+" are not created or not scheduled."+
 				" Look at the events of pods that are pending: their nodes may lack CPU, memory or a port. Give the DaemonSet a priority class if its pods are more important than others."+
 				" Look at the events of the DaemonSet for a quota or a policy that keeps pods from being created."),
 	}

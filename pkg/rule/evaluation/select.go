@@ -127,7 +127,7 @@ func skips(e *rule.Evaluator, o *monitoringv1.PrometheusRule, ns Namespace, c ru
 	case open[key].why != "":
 		return fmt.Sprintf("%s, and %s; %s of SpokeCluster %s", what, open[key].why, open[key].remedy(), c.Name)
 	case len(open) > 0:
-		return fmt.Sprintf("%s, but Rulefleet adds none of the required labels, because for another required label, several values or no value match (see condition EvaluatorsFound of SpokeCluster %[2]s); set that label in its spec.ruleLabels, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
+		return fmt.Sprintf("%s, but Rulefleet sets none of the required labels, because it cannot determine the value of another one, which condition EvaluatorsFound of SpokeCluster %[2]s names. Set that other label in spec.ruleLabels of the SpokeCluster, or name the Prometheus to use in its spec.evaluatorRefs", what, c.Name)
 	}
 	return fmt.Sprintf("%s; Rulefleet adds the label when it next writes the PrometheusRule. If this lasts, condition Ready of SpokeCluster %s says what prevents writes", what, c.Name)
 }

@@ -65,7 +65,7 @@ func decide(in input) (*decision, error) {
 		return nil, err
 	}
 	if len(d.why) == 0 && !same(in.Data, data) {
-		d.because("expired and foreign certificates are left out")
+		d.because("removed certificates that are expired, or that the manager did not create")
 	}
 	return &decision{Data: data, Bundle: data[bundleKey], Why: d.why, Again: d.again()}, nil
 }
