@@ -398,8 +398,8 @@ type TemplateSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	Refused int32 `json:"refused,omitempty"`
 
-	// failed is the number of workloads whose AlertRule cannot be generated or updated. One that exists stays as it
-	// is. Events of the template, or the manager's log, name the workloads and the cause.
+	// failed is the number of workloads whose AlertRule cannot be generated or updated. An AlertRule that exists
+	// already stays as it is. Events of the template, or the manager's log, name the workloads and the cause.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed,omitempty"`

@@ -59,9 +59,10 @@ const (
 	// namespace can only write to the namespace of the same name in the spokes.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule or RulePack has the maximum number
-	// of rules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). It waits until others
-	// are deleted; the oldest one that fits is accepted first. Those that were accepted before stay accepted. A
-	// RulePack to which rules were added is only accepted if the namespace has room for them.
+	// of rules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). The AlertRule or
+	// RulePack waits until other rules of the namespace are deleted. Of the objects that wait, the oldest one that
+	// fits is accepted first. Those that were accepted before stay accepted. A RulePack to which rules were added is
+	// only accepted if the namespace has room for them.
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonAllApplied is Ready=True: the rule has reached the furthest state that can be verified in
 	// every spoke.
@@ -210,7 +211,7 @@ const (
 	// it does not expire.
 	ReasonCredentialValid = "Valid"
 	// ReasonExpiring is CredentialValid=True with a warning: less than a third of the life of the credential
-	// is left. The message says how to renew it.
+	// is left, or the manager cannot renew the token. The message says how to renew it.
 	ReasonExpiring = "Expiring"
 	// ReasonRenewed is CredentialValid=True: the manager has renewed the token. The message says when it expires,
 	// and when the manager renews it again.
