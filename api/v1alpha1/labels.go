@@ -38,7 +38,8 @@ const (
 
 // Labels and annotations that only Rulefleet sets.
 const (
-	// ManagedByLabel is the label of every object that Rulefleet creates. Its value is ManagedByValue.
+	// ManagedByLabel is the label of the PrometheusRules and AlertRules that Rulefleet creates. Its value is
+	// ManagedByValue.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 
 	// HubLabel is the label of a PrometheusRule with the id of the hub that wrote it. A hub only changes

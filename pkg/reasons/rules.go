@@ -93,7 +93,7 @@ var ofRules = []Reason{
 		Name: v1alpha1.ReasonUnreachable, On: []string{row, ready},
 		Message: "the spoke can't be reached; see the condition Connected of SpokeCluster eu-1",
 		Meaning: "The spoke is unreachable. The row keeps the last known phase. The row of a rule that was ready shows the outage 5 minutes" +
-			" after the SpokeCluster does. If the current version of the rule has not been written yet, the row shows it at once. If" +
+			" after the SpokeCluster does. If the current version of the rule has not been written yet, the row shows the outage at once. If" +
 			" another reason, such as NotSelected, already prevented the rule from being ready, the row keeps that reason. If Connected of the SpokeCluster is False with" +
 			" another reason, such as AuthFailed, InvalidKubeconfig or KubeconfigMissing, rows show that reason in the same way.",
 		Remedy: "See the [SpokeCluster](#spokecluster).",

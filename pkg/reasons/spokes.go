@@ -186,7 +186,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonIdentityChanged, On: []string{connected, served, ready},
-		Message: "the kubeconfig leads to another cluster (kube-system UID was …, is …); nothing is written to either; if this is a mistake, restore the former kubeconfig; …",
+		Message: "the kubeconfig leads to another cluster (kube-system UID was …, is …); nothing is written to either; if this is a mistake, restore the former kubeconfig. …",
 		Meaning: "The kubeconfig leads to a different cluster than before: the kubeconfigs were mixed up, or the cluster was rebuilt. Nothing is" +
 			" written to either cluster.",
 		Remedy: "If this is a mistake, restore the former kubeconfig. " + rejoin + " If the cluster was replaced, confirm the new one with the command in the" +

@@ -120,12 +120,12 @@ func (e *IdentityError) Error() string {
 
 // advice says what to do. It ends with a command, which must not be cut off.
 func (e *IdentityError) advice() string {
-	spoke, is, how := e.Spoke, e.Is, "if the cluster was replaced, confirm it; rules in the former one stay there and are no longer managed, and deletions are held for a while"
+	spoke, is, how := e.Spoke, e.Is, "If the cluster was replaced, rules in the former one stay there and are no longer managed, and deletions are held for a while. To confirm the new cluster"
 	if e.Other != "" {
 		spoke, is = e.Other, e.OtherIs
-		how = "if you swapped the kubeconfigs of both spokes on purpose, confirm spoke " + spoke + " as well"
+		how = "If you swapped the kubeconfigs of both spokes on purpose, confirm spoke " + spoke + " as well"
 	}
-	return fmt.Sprintf("if this is a mistake, restore the former kubeconfig; %s: kubectl annotate --overwrite spoke %s %s=%s", how, spoke, v1alpha1.AcceptIdentityAnnotation, is)
+	return fmt.Sprintf("if this is a mistake, restore the former kubeconfig. %s: kubectl annotate --overwrite spoke %s %s=%s", how, spoke, v1alpha1.AcceptIdentityAnnotation, is)
 }
 
 func isIdentity(err error) bool {

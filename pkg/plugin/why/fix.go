@@ -55,8 +55,8 @@ func (c *chain) command(reason string) string {
 // edit returns a sentence with the command to edit the rule, or the template that generates it.
 func (c *chain) edit() string {
 	if template := c.Rule.GetLabels()[v1alpha1.TemplateLabel]; template != "" {
-		return fmt.Sprintf(" The AlertRule is generated: change AlertRuleTemplate %s (kubectl edit alertruletemplate %s). Edit the AlertRule only if its status.overriddenFields lists the field, because an edit overrides the template until it is reset.",
-			template, template)
+		return fmt.Sprintf(" The AlertRule is generated: change AlertRuleTemplate %s (kubectl edit alertruletemplate %s). If status.overriddenFields of the AlertRule lists the field to correct, edit the AlertRule instead: kubectl -n %s edit alertrule %s",
+			template, template, c.Rule.GetNamespace(), c.Rule.GetName())
 	}
 	return fmt.Sprintf(" To edit the %s: kubectl -n %s edit %s %s", c.Rule.SourceKind(), c.Rule.GetNamespace(), strings.ToLower(c.Rule.SourceKind()), c.Rule.GetName())
 }

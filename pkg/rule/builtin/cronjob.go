@@ -49,7 +49,7 @@ func cronJobMissed(m metrics) v1alpha1.AlertSpec {
 		For:      "5m",
 		Severity: warning,
 		Annotations: notes(theWorkload+" was not run when it was due.",
-			theWorkload+" created no Job. The latest time for it was {{ $value | humanizeDuration }} ago: the time at which it was due, plus startingDeadlineSeconds."+
+			theWorkload+" created no Job. The deadline for the Job passed {{ $value | humanizeDuration }} ago. It is the scheduled time, plus startingDeadlineSeconds."+
 				" Look at the events of the CronJob: a quota or a policy may keep it from creating a Job, or it missed its startingDeadlineSeconds."+
 				" If other CronJobs are late as well, look at the health and the logs of kube-controller-manager."),
 	}

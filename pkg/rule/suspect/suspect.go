@@ -9,8 +9,8 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/templating"
 )
 
-// A removal is based on an event that a running manager saw, or on a comparison with an object that is
-// newer than the object to remove. A removal without either is suspect: objects of that kind may have
+// A removal is based on an event that a running manager saw, or the object to remove is newer than the objects and the
+// kind on which the decision depends. A removal without either is suspect: objects of that kind may have
 // been lost and created again, without the changes that users had made to them. Times are in seconds,
 // so the order of two equal times is not known.
 
