@@ -56,7 +56,7 @@ const (
 	// ReasonInvalidSpec is Accepted=False: another field is not valid.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonNamespaceNotAllowed is Accepted=False: an AlertRule or RulePack outside of Rulefleet's own
-	// namespace can only write to the namespace of the same name in the spokes.
+	// namespaces can only write to the namespace of the same name in the spokes.
 	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
 	// ReasonLimitExceeded is Accepted=False: the namespace of the AlertRule or RulePack has the maximum number
 	// of rules (chart value tenants.maxRules, flag --tenant-max-rules of the manager). The AlertRule or

@@ -104,7 +104,7 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	}
 	options.ResourceVersion, s.expected = resumed.version, resumed.expected
 	if len(options.ResourceVersion) > maxVersion {
-		return nil, expired("no API server has such a resourceVersion") // it is not sent back, nor logged
+		return nil, expired("the resourceVersion is longer than any that an API server gives") // it is not sent back, nor logged
 	}
 	w, err := k.inner.WatchWithContext(ctx, options)
 	k.history.endedBy(err)

@@ -51,7 +51,7 @@ var ofRules = []Reason{
 	{
 		Name: v1alpha1.ReasonNamespaceNotAllowed, On: []string{accepted, ready, stalled},
 		Message: "spec.ruleNamespace: an AlertRule in namespace shop can only write to namespace shop of the spokes, not to kube-system; …",
-		Meaning: "An AlertRule or a RulePack outside of Rulefleet's own namespace can only write to the namespace of the same name in the spokes. The namespace" +
+		Meaning: "An AlertRule or a RulePack outside of Rulefleet's own namespaces can only write to the namespace of the same name in the spokes. The namespace" +
 			" of generated AlertRules accepts only AlertRules for one workload, in the form in which templates generate them.",
 		Remedy: "Follow the message: remove `spec.ruleNamespace`, or create the object in another namespace of the hub. Those in" +
 			" Rulefleet's own namespace can write to any namespace of the spokes; only administrators should create AlertRules or RulePacks there.",
