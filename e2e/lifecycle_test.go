@@ -663,7 +663,7 @@ func (f *lifecycle) renamed(t *testing.T) {
 		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
 			return err
 		}
-		if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); !strings.Contains(c.Message, "SpokeCluster present is the same cluster") {
+		if c := meta.FindStatusCondition(sc.Status.Conditions, v1alpha1.ConditionConnected); !strings.Contains(c.Message, "SpokeCluster present refers to the same cluster") {
 			return errors.New(c.Message)
 		}
 		return nil
