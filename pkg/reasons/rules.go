@@ -118,7 +118,7 @@ var ofRules = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonQuotaExceeded, On: []string{row, ready, stalled},
-		Message: "a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com. The error: …",
+		Message: "a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com: …",
 		Meaning: "A ResourceQuota has no room for the rule.",
 		Remedy:  "Raise `count/prometheusrules.monitoring.coreos.com` in that namespace. Rulefleet tries again every 30 s.",
 	},

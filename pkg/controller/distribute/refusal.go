@@ -93,9 +93,9 @@ var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]{1,253})"`)
 func explainRemoval(reason string, err error) string {
 	switch {
 	case reason == v1alpha1.ReasonForbidden:
-		return words(fmt.Errorf("the spoke's RBAC denies the deletion; grant delete on prometheusrules to Rulefleet's account in the spoke. The error: %w", err))
+		return words(fmt.Errorf("the spoke's RBAC denies the deletion; grant delete on prometheusrules to Rulefleet's account in the spoke: %w", err))
 	case reason == v1alpha1.ReasonRejected && denied(err.Error()):
-		return words(fmt.Errorf("an admission webhook or policy of the spoke denies the deletion; let the user "+contest.SpokeUser+" delete the object. The error: %w", err))
+		return words(fmt.Errorf("an admission webhook or policy of the spoke denies the deletion; let the user "+contest.SpokeUser+" delete the object: %w", err))
 	case reason == v1alpha1.ReasonRejected:
 		return words(fmt.Errorf("the spoke's API server rejects the deletion: %w", err))
 	}
@@ -106,21 +106,21 @@ func explainRemoval(reason string, err error) string {
 func explain(reason string, err error) string {
 	switch webhook := failedWebhook.FindStringSubmatch(err.Error()); {
 	case hangs(err):
-		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. %s. The error: %w", writeTimeout, fixWebhook, err))
+		return words(fmt.Errorf("the write timed out; most likely an admission webhook in the spoke hangs for longer than %s. %s: %w", writeTimeout, fixWebhook, err))
 	case reason == v1alpha1.ReasonQuotaExceeded:
-		return words(fmt.Errorf("a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com. The error: %w", err))
+		return words(fmt.Errorf("a ResourceQuota in the namespace has no room for the rule; raise its count/prometheusrules.monitoring.coreos.com: %w", err))
 	case reason == v1alpha1.ReasonError && webhook != nil:
-		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; repair it, or exclude the user "+contest.SpokeUser+" from it. The error: %w", webhook[1], err))
+		return words(fmt.Errorf("the spoke's admission webhook %s can't be called; repair it, or exclude the user "+contest.SpokeUser+" from it: %w", webhook[1], err))
 	case reason == v1alpha1.ReasonError && apierrors.IsNotFound(err):
-		return words(fmt.Errorf("the write was answered with 404, but not by a Kubernetes API server; check the server in the kubeconfig, and the proxies and load balancers in front of the spoke. The error: %w", err))
+		return words(fmt.Errorf("the write was answered with 404, but not by a Kubernetes API server; check the server in the kubeconfig, and the proxies and load balancers in front of the spoke: %w", err))
 	case reason == v1alpha1.ReasonForbidden:
-		return words(fmt.Errorf("the spoke's RBAC denies the write; grant the permission to Rulefleet's account in the spoke. The error: %w", err))
+		return words(fmt.Errorf("the spoke's RBAC denies the write; grant the permission to Rulefleet's account in the spoke: %w", err))
 	case reason == v1alpha1.ReasonCRDMissing:
-		return words(fmt.Errorf("the spoke does not serve PrometheusRules; install the CRDs of prometheus-operator there. The error: %w", err))
+		return words(fmt.Errorf("the spoke does not serve PrometheusRules; install the CRDs of prometheus-operator there: %w", err))
 	case reason == v1alpha1.ReasonRejected && denied(err.Error()):
-		return words(fmt.Errorf("an admission webhook or policy of the spoke denies the rule; change the rule, or the webhook or policy. The error: %w", err))
+		return words(fmt.Errorf("an admission webhook or policy of the spoke denies the rule; change the rule, or the webhook or policy: %w", err))
 	case reason == v1alpha1.ReasonRejected:
-		return words(fmt.Errorf("the spoke's API server rejects the rule; compare the version of the PrometheusRule CRD there with the fields that the rule uses. The error: %w", err))
+		return words(fmt.Errorf("the spoke's API server rejects the rule; compare the version of the PrometheusRule CRD there with the fields that the rule uses: %w", err))
 	}
 	return words(err)
 }

@@ -61,7 +61,7 @@ func TestExplain(t *testing.T) {
 	}{
 		"a quota": {
 			err:    apierrors.NewForbidden(resource, "web", errors.New("exceeded quota: rules, requested: count/prometheusrules.monitoring.coreos.com=1, used: 5, limited: 5")),
-			reason: v1alpha1.ReasonQuotaExceeded, words: []string{"ResourceQuota", "raise its count/prometheusrules.monitoring.coreos.com. The error:", "exceeded quota: rules"},
+			reason: v1alpha1.ReasonQuotaExceeded, words: []string{"ResourceQuota", "raise its count/prometheusrules.monitoring.coreos.com:", "exceeded quota: rules"},
 		},
 		"a webhook that can't be asked": {
 			err:    apierrors.NewInternalError(errors.New(`failed calling webhook "check.example.com": failed to call webhook: context deadline exceeded`)),
