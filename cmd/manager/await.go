@@ -121,10 +121,7 @@ func newInformer(guard *continuity.Guard, scale interval.Scale) newInformerFunc 
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		inner := guard.ListerWatcher(lw, o)
 		page := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			if options.Continue != "" { // after an outage, its token may be useless
-				return inner.ListWithContext(ctx, options) //nolint:wrapcheck // its caller is client-go
-			}
-			return untilAnswered(ctx, scale, func() (runtime.Object, error) { return inner.ListWithContext(ctx, options) })
+			return readPage(ctx, scale, options, inner)
 		}
 		return lean.Indexed(toolscache.NewSharedIndexInformer(lean.Unstreamed(&toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -135,6 +132,23 @@ func newInformer(guard *continuity.Guard, scale interval.Scale) newInformerFunc 
 			},
 		}), o, resync, indexers))
 	}
+}
+
+// readPage reads a page of a list, and makes its objects lean. Only the first page waits for a hub that is down: after an
+// outage, the token of another page may be useless.
+func readPage(ctx context.Context, scale interval.Scale, options metav1.ListOptions, inner *toolscache.ListWatch) (runtime.Object, error) {
+	ask := func() (runtime.Object, error) { return inner.ListWithContext(ctx, options) }
+	var page runtime.Object
+	var err error
+	if options.Continue == "" {
+		page, err = untilAnswered(ctx, scale, ask)
+	} else {
+		page, err = ask()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return page, lean.Page(page)
 }
 
 // untilAnswered repeats a request to the hub until it is answered or ctx ends. Errors are answers,

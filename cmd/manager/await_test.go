@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,8 +21,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 // The hub is tried again until it can be used, and each error is told once.
@@ -195,5 +201,28 @@ func TestHubMapper(t *testing.T) {
 		if m.Resource.Resource != crd.Spec.Names.Plural || (m.Scope.Name() == meta.RESTScopeNameNamespace) != (crd.Spec.Scope == apiextensionsv1.NamespaceScoped) {
 			t.Errorf("%s: %v, %s", crd.Name, m.Resource, m.Scope.Name())
 		}
+	}
+}
+
+// TestReadPage returns the error of a page that is not the first at once, and makes the objects of a page lean.
+func TestReadPage(t *testing.T) {
+	down := errors.New("connection refused")
+	inner := &toolscache.ListWatch{ListWithContextFunc: func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		if options.Continue != "" {
+			return nil, down
+		}
+		labels := func() map[string]string { return map[string]string{v1alpha1.TemplateLabel: "t"} }
+		return &v1alpha1.AlertRuleList{Items: []v1alpha1.AlertRule{{ObjectMeta: metav1.ObjectMeta{Labels: labels()}}, {ObjectMeta: metav1.ObjectMeta{Labels: labels()}}}}, nil
+	}}
+	page, err := readPage(t.Context(), 1, metav1.ListOptions{}, inner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := page.(*v1alpha1.AlertRuleList).Items //nolint:forcetypeassert // a panic shows it
+	if reflect.ValueOf(items[0].Labels).Pointer() != reflect.ValueOf(items[1].Labels).Pointer() {
+		t.Error("the objects of the page do not share their labels")
+	}
+	if _, err := readPage(t.Context(), 1, metav1.ListOptions{Continue: "token"}, inner); !errors.Is(err, down) {
+		t.Errorf("it returns %v, want %v", err, down)
 	}
 }

@@ -210,7 +210,8 @@ func TestPaged(t *testing.T) {
 		if options.Continue != "" && !same(first.Items[0].Labels, first.Items[1].Labels) {
 			t.Error("the first page is not lean when the second one is read")
 		}
-		return pages[options.Continue], nil
+		page := pages[options.Continue]
+		return page, Page(page)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,24 +21,22 @@ type unstreamed struct{}
 // IsWatchListSemanticsUnSupported is the method that client-go checks for.
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Paged lists all objects in pages, and makes the AlertRules and RulePacks of each page lean before the next one is read.
-// It sends no resourceVersion: for version 0, an API server sends all objects in one answer. If a page fails, the list
-// fails, and client-go begins it again.
-func Paged(ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (runtime.Object, error)) (runtime.Object, error) {
-	p := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		page, err := list(ctx, options)
-		if err != nil {
-			return nil, err
-		}
-		return page, meta.EachListItem(page, func(o runtime.Object) error {
-			if _, err := AlertRule(o); err != nil {
-				return err
-			}
-			_, err := RulePack(o)
-			return err
-		})
-	})
+// Paged lists all objects in pages. It sends no resourceVersion: for version 0, an API server sends all objects in one
+// answer. If a page fails, the list fails, and client-go begins it again.
+func Paged(ctx context.Context, options metav1.ListOptions, page pager.ListPageFunc) (runtime.Object, error) {
+	p := pager.New(page)
 	p.FullListIfExpired = false // that would be one answer with all objects
 	all, _, err := p.ListWithAlloc(ctx, metav1.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector})
 	return all, err //nolint:wrapcheck // its caller knows client-go's
+}
+
+// Page makes the AlertRules and RulePacks of a page lean, so that no more than one page is in memory as it was read.
+func Page(page runtime.Object) error {
+	return meta.EachListItem(page, func(o runtime.Object) error {
+		if _, err := AlertRule(o); err != nil {
+			return err
+		}
+		_, err := RulePack(o)
+		return err
+	})
 }

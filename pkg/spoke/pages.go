@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -169,15 +168,12 @@ func (r *reading) pages() toolscache.ListerWatcher {
 	return lean.Unstreamed(&toolscache.ListWatch{ListWithContextFunc: r.list, WatchFuncWithContext: r.inner.WatchWithContext})
 }
 
-// list reads all pages. It sends no resourceVersion: for version 0, an API server sends all objects in one
-// answer.
+// list reads all pages.
 func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	r.begin()
-	p := pager.New(r.read)
-	p.FullListIfExpired = false
-	list, _, err := p.ListWithAlloc(ctx, metav1.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector})
+	list, err := lean.Paged(ctx, options, r.read)
 	r.end(err)
-	return list, err //nolint:wrapcheck // its caller knows client-go's
+	return list, err
 }
 
 func (r *reading) begin() {

@@ -98,15 +98,11 @@ func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, e
 			tell(ctx, ar.Labels[v1alpha1.TemplateLabel], coverage.Failed)
 		}
 	}()
-	var fields map[string]any
-	differs := !unchanged(ar, existing)
-	if differs {
-		var err error
-		if fields, differs, err = difference(ar, existing); err != nil {
-			return 0, err
-		}
+	fields, err := toApply(ar, existing)
+	if err != nil {
+		return 0, err
 	}
-	if !differs {
+	if fields == nil {
 		r.Contests.Stands(object(ar))
 		return 0, nil
 	}
@@ -114,7 +110,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, e
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}
-	err := r.send(ctx, ar, existing, fields, write)
+	err = r.send(ctx, ar, existing, fields, write)
 	created = err == nil || apierrors.IsConflict(err)
 	if err != nil {
 		return r.failed(ctx, ar, existing, write, err)
