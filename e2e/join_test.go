@@ -589,7 +589,8 @@ func (j *joinTest) fromArgoCD(t *testing.T) {
 	before, _ := registered(t, j.Hub)
 	j.k.golden(t, "join-argocd-none", "join", "--from-argocd", "tier=none")
 	j.k.golden(t, "join-argocd-context", "join", "--from-argocd", "", "--spoke-context", spokeA)
-	j.k.golden(t, "join-argocd", "join", "--from-argocd", "tier="+spokeA, "--prometheus", "auto")
+	// Whether its Prometheus was queried already is chance, so it does not wait.
+	j.k.golden(t, "join-argocd", "join", "--from-argocd", "tier="+spokeA, "--prometheus", "auto", "--timeout", "0")
 	got, _ := registered(t, j.Hub)
 	if !maps.Equal(got.Labels, before.Labels) || bytes.Equal(got.Data[v1alpha1.KubeconfigKey], before.Data[v1alpha1.KubeconfigKey]) {
 		t.Errorf("the labels were %v and are %v; or the token is the same", before.Labels, got.Labels)
@@ -609,7 +610,7 @@ func (j *joinTest) static(t *testing.T) {
 			t.Error("the token is not that of the Secret")
 		}
 	}
-	// Whether its Prometheus was queried again is chance, so it does not wait.
+	// As above.
 	j.k.golden(t, "join-static", j.join("--auth", "static", "--timeout", "0")...)
 	isStatic()
 	eventually(t, "the new credential is shown", func(ctx context.Context) error {
