@@ -18,8 +18,8 @@ const (
 	Unreachable
 	// Outage reasons are those of the condition Connected. The row shows the last known phase.
 	Outage
-	// Asked reasons result from querying an evaluator.
-	Asked
+	// Answered reasons result from the answer of an evaluator.
+	Answered
 	// TopOfApplied and TopOfSelected reasons are those beyond which nothing can be verified, if the row has this phase.
 	TopOfApplied
 	TopOfSelected
@@ -65,10 +65,10 @@ var classes = map[string]Class{
 	v1alpha1.ReasonNamespaceEnforced:    Failing | Stalling | NotInEffect,
 	v1alpha1.ReasonPredicted:            TopOfSelected,
 	v1alpha1.ReasonConfirmed:            TopOfSelected,
-	v1alpha1.ReasonLoading:              Asked | Passing,
-	v1alpha1.ReasonNotLoaded:            Failing | Stalling | NotInEffect | Asked,
-	v1alpha1.ReasonEvaluationFailed:     Failing | NotInEffect | Asked,
-	v1alpha1.ReasonEvaluatorUnreachable: Failing | Asked,
+	v1alpha1.ReasonLoading:              Answered | Passing,
+	v1alpha1.ReasonNotLoaded:            Failing | Stalling | NotInEffect | Answered,
+	v1alpha1.ReasonEvaluationFailed:     Failing | NotInEffect | Answered,
+	v1alpha1.ReasonEvaluatorUnreachable: Failing,
 
 	// conditions MetricsPresent, EvaluatorsFound and Evaluating
 	v1alpha1.ReasonMetricsPresent:          0,

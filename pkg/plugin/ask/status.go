@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -375,7 +376,7 @@ func byCluster(rules []rule.Source, notReady []place, spokes []v1alpha1.SpokeClu
 		spoke   *v1alpha1.SpokeCluster
 		lagging int
 		reasons map[string]int
-		firing  int32
+		firing  *int32 // nil if it is not known
 	}
 	lines := map[string]*line{}
 	at := func(name string) *line {
@@ -390,7 +391,10 @@ func byCluster(rules []rule.Source, notReady []place, spokes []v1alpha1.SpokeClu
 	for _, s := range rules {
 		rows := s.GetStatus().Clusters
 		for j := range rows {
-			at(string(rows[j].Name)).firing += rows[j].Firing
+			l := at(string(rows[j].Name))
+			if n := firingIn(&rows[j]); n != nil {
+				l.firing = new(ptr.Deref(l.firing, 0) + *n)
+			}
 		}
 	}
 	for _, p := range notReady {
@@ -420,13 +424,31 @@ func byCluster(rules []rule.Source, notReady []place, spokes []v1alpha1.SpokeClu
 			tone := tones[spokeRank(l.spoke)]
 			ready, reason = output.Cell{Text: string(c.Status), Tone: tone}, output.Cell{Text: c.Reason, Tone: tone}
 			rulesThere = count(l.spoke.Status.Rules)
+			// A status does not list all rows of many spokes.
+			if l.firing == nil && condition(l.spoke.Status.Conditions, v1alpha1.ConditionEvaluating).Status == metav1.ConditionTrue {
+				l.firing = new(int32)
+			}
 		}
 		t.Add(output.Text(name), ready, reason, rulesThere,
 			output.Cell{Text: fmt.Sprint(l.lagging), Tone: toneIf(l.lagging > 0, output.Bad)},
-			output.Cell{Text: fmt.Sprint(l.firing), Tone: toneIf(l.firing > 0, output.Warn)},
-			output.Text(cmp.Or(tally(l.reasons), "-")))
+			firingCell(l.firing), output.Text(cmp.Or(tally(l.reasons), "-")))
 	}
 	return t
+}
+
+// firingIn returns the number of firing alerts in a row, or nil if it is not known.
+func firingIn(r *v1alpha1.ClusterStatus) *int32 {
+	if !rollup.FiringKnown(r) {
+		return nil
+	}
+	return &r.Firing
+}
+
+// firingCell shows a number of firing alerts, or - if it is not known.
+func firingCell(n *int32) output.Cell {
+	c := count(n)
+	c.Tone = toneIf(ptr.Deref(n, 0) > 0, output.Warn)
+	return c
 }
 
 // outdated reports whether a row is not ready because it is about an earlier version of the rule.
@@ -489,8 +511,7 @@ func placesTable(places []place, wide bool, now time.Time) *output.Table {
 		cells := []output.Cell{
 			output.Text(string(p.row.Name)), output.Text(p.rule.GetNamespace()), output.Text(nameOf(p.rule)),
 			{Text: string(p.row.Phase), Tone: tone}, {Text: reasonOf(p), Tone: tone},
-			{Text: fmt.Sprint(p.row.Firing), Tone: toneIf(p.row.Firing > 0, output.Warn)},
-			output.Text(age(p.row.LastTransitionTime, now)),
+			firingCell(firingIn(p.row)), output.Text(age(p.row.LastTransitionTime, now)),
 		}
 		if wide {
 			cells = append(cells, output.Text(cmp.Or(p.row.Rule, "-")))

@@ -77,7 +77,7 @@ func (in *Input) conclude(v view) (summary v1alpha1.RuleSummary, ready metav1.Co
 	switch was := in.Rule.GetStatus().Summary; {
 	case in.kept(v) && was != nil && was.Firing != nil:
 		summary.Firing = new(*was.Firing)
-	case all.asked:
+	case all.firingKnown:
 		summary.Firing = new(all.firing)
 	}
 	return summary, in.ready(v, all)
@@ -90,14 +90,14 @@ func (in *Input) kept(v view) bool { return in.Invalid != nil && len(v.groups) >
 // totals counts the spokes of a rule, and the alerts that fire there.
 type totals struct {
 	spokes, applied, selected, evaluating, failing, unreachable, lagging, firing int32
-	// asked is true if an evaluator was queried.
-	asked bool
+	// firingKnown is true if an evaluator has answered in a spoke.
+	firingKnown bool
 }
 
 func (c *totals) add(r *v1alpha1.ClusterStatus, generation int64) {
 	c.spokes++
 	c.firing += r.Firing
-	c.asked = c.asked || asked(r) || r.Firing > 0
+	c.firingKnown = c.firingKnown || FiringKnown(r)
 	count := func(n *int32, is bool) {
 		if is {
 			*n++

@@ -80,7 +80,7 @@ func TestStatusOfProvenRules(t *testing.T) {
 		},
 		"evaluator is down": {
 			rows:    []v1alpha1.ClusterStatus{selected("a", "EvaluatorUnreachable", 1, 0)},
-			summary: v1alpha1.RuleSummary{Desired: 1, Applied: 1, Selected: 1, Failing: 1, Firing: firing(0), Ready: "0/1"},
+			summary: v1alpha1.RuleSummary{Desired: 1, Applied: 1, Selected: 1, Failing: 1, Ready: "0/1"},
 			ready:   "False/EvaluatorUnreachable",
 		},
 		"not selected": {

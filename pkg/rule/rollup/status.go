@@ -135,9 +135,10 @@ func reached(r *v1alpha1.ClusterStatus, phase v1alpha1.Phase) bool {
 // phases are all phases, in order.
 var phases = []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseApplied, v1alpha1.PhaseSelected, v1alpha1.PhaseEvaluating}
 
-// asked reports whether a row results from querying an evaluator.
-func asked(r *v1alpha1.ClusterStatus) bool {
-	return r.Phase == v1alpha1.PhaseEvaluating || reasons.Is(r.Reason, reasons.Asked)
+// FiringKnown reports whether the number of firing alerts in a row comes from an evaluator. If not, 0 means that the number
+// is unknown.
+func FiringKnown(r *v1alpha1.ClusterStatus) bool {
+	return r.Firing > 0 || r.Phase == v1alpha1.PhaseEvaluating || reasons.Is(r.Reason, reasons.Answered)
 }
 
 // notable reports whether a row has information that its absence from the list would not convey.
