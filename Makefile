@@ -213,10 +213,10 @@ test-measured: programs ## Run the tests that measure time or memory, which run 
 bench-quick: controlplane ## Count the requests and the bytes of memory that a rule costs, and fail if they are more than they were.
 	@.ci/step bench-quick env CGO_ENABLED=0 BENCH=quick go test -count=1 -timeout 10m -run '^TestBenchQuick$$' ./e2e
 
-ROUNDS ?= 3
+ROUNDS ?= 5
 
 .PHONY: bench
-bench: controlplane ## Measure times, memory and requests, beside a raw loop that does the same writes (ROUNDS=3: medians of so many).
+bench: controlplane ## Measure times, memory and requests, beside a raw loop that does the same writes (ROUNDS=5: medians of so many).
 	@.ci/step bench env CGO_ENABLED=0 BENCH=full ROUNDS=$(ROUNDS) go test -count=1 -timeout 0 -v -run '^TestBench$$' ./e2e
 
 SPOKES ?= 500

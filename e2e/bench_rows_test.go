@@ -24,7 +24,7 @@ func (b *bench) returns(t *testing.T, rules int) {
 	m, stop := byManager(t, b)
 	defer func() {
 		stop()
-		must(t, b.Hub.Client.DeleteAllOf(t.Context(), &v1alpha1.AlertRule{}, client.InNamespace(fleet.Namespace)))
+		erase(t, b.Hub, storedAlertRules, fleet.Namespace, &v1alpha1.AlertRuleList{})
 		b.clear(t)
 	}()
 	b.engaged(t, m)
@@ -103,7 +103,7 @@ func (b *bench) churn(t *testing.T) {
 	t.Helper()
 	const (
 		many = 100
-		span = 20 * time.Second
+		span = 10 * time.Second
 	)
 	m, into, end := b.watched(t, byManager)
 	defer func() { end(); b.clear(t) }()
@@ -113,9 +113,9 @@ func (b *bench) churn(t *testing.T) {
 	b.resetAudits(t)
 	before, err := metric(t.Context(), m, processCPU)
 	must(t, err)
-	tick := time.NewTicker(span / (20 * many))
+	const updates = 10 * many
+	tick := time.NewTicker(span / updates)
 	defer tick.Stop()
-	updates := 20 * many
 	for i := range updates {
 		<-tick.C
 		patch := fmt.Appendf(nil, `{"status":{"replicas":%d,"observedGeneration":%d}}`, i%5, i)
@@ -132,25 +132,9 @@ func (b *bench) churn(t *testing.T) {
 	b.add(t, "CPU for each of them", "ms", []float64{(after - before) * 1000 / float64(updates)}, nil)
 }
 
-// stored is what a rule takes in the etcd of the hub.
-func (b *bench) stored(t *testing.T, rules int) {
-	t.Helper()
-	before, err := b.Hub.Used(t.Context())
-	must(t, err)
-	_, into, end := b.watched(t, byManager)
-	defer func() { end(); b.clear(t) }()
-	b.fill(t, b.near[0], "stored", rules)
-	into.until(t, rules)
-	b.quiet(t)
-	after, err := b.Hub.Used(t.Context())
-	must(t, err)
-	b.add(t, "etcd of the hub per rule, compacted", "KiB", []float64{float64(after-before) / float64(rules) / 1024}, nil)
-}
-
 // yardstick is what Kubernetes takes to make a ReplicaSet of a Deployment, on a control plane of the same kind.
 func (b *bench) yardstick(t *testing.T, burst int) {
 	t.Helper()
-	const samples = 60
 	c, err := controlplane.Start(t.Context(), controlplane.Options{Name: "yardstick", ControllerManager: true, Usage: b.Hub.Usage()})
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Stop()) })

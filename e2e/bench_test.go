@@ -18,7 +18,9 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,13 +38,21 @@ const (
 	// rounds of a row.
 	benchVariable, roundsVariable = "BENCH", "ROUNDS"
 	benchNamespace                = "bench"
-	// far is the spoke behind a long round trip, and farRules are its rules.
-	far      = "far"
-	farRules = 2000
+	// far is the spoke behind a long round trip.
+	far = "far"
+	// samples is how many Deployments a round of a latency creates.
+	samples = 30
 	// benchPatience is how long a round may take.
 	benchPatience = 3 * time.Minute
 	// quickHeap is how many bytes of live heap a Deployment with its rule may hold, by the count of make bench-quick.
 	quickHeap = 14_000
+)
+
+// These are the resources as etcd stores them: Deployments without their group.
+var (
+	storedDeployments = schema.GroupResource{Resource: "deployments"}
+	storedAlertRules  = schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "alertrules"}
+	storedRules       = schema.GroupResource{Group: monitoringv1.SchemeGroupVersion.Group, Resource: monitoringv1.PrometheusRuleName}
 )
 
 // bench is a fleet in which either the manager or the floor is at work, one after the other.
@@ -116,15 +126,15 @@ func byFloor(t *testing.T, b *bench) (m *fleet.Manager, stop func()) {
 	return nil, startFloor(t, b.model, cfg, configs)
 }
 
-// both calls a function with the manager and the floor in turns, as often as there are rounds, and removes all that was
-// written after each. It returns the results of both.
-func both[T any](t *testing.T, b *bench, run func(t *testing.T, by worker) T) (managers, floors []T) {
+// both calls a function with the manager and the floor in turns, as often as there are rounds, and calls after when each has ended. It
+// returns the results of both.
+func both[T any](t *testing.T, b *bench, after func(*testing.T), run func(t *testing.T, by worker) T) (managers, floors []T) {
 	t.Helper()
 	for range b.rounds {
 		managers = append(managers, run(t, byManager))
-		b.clear(t)
+		after(t)
 		floors = append(floors, run(t, byFloor))
-		b.clear(t)
+		after(t)
 	}
 	return managers, floors
 }
@@ -132,13 +142,38 @@ func both[T any](t *testing.T, b *bench, run func(t *testing.T, by worker) T) (m
 // clear removes all Deployments and rules while nobody is at work.
 func (b *bench) clear(t *testing.T) {
 	t.Helper()
-	ctx := t.Context()
 	for _, name := range b.near {
-		m := b.Spoke(name)
-		must(t, m.Client.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace(benchNamespace)))
-		must(t, m.Client.DeleteAllOf(ctx, &monitoringv1.PrometheusRule{}, client.InNamespace(benchNamespace)))
+		erase(t, b.Spoke(name), storedDeployments, benchNamespace, &appsv1.DeploymentList{})
 	}
-	must(t, b.Hub.Client.DeleteAllOf(ctx, &v1alpha1.AlertRule{}, client.InNamespace(fleet.GeneratedNamespace)))
+	b.clearRules(t)
+}
+
+// clearRules removes what was written for the Deployments while nobody is at work.
+func (b *bench) clearRules(t *testing.T) {
+	t.Helper()
+	for _, name := range b.near {
+		eraseRules(t, b.Spoke(name))
+	}
+	erase(t, b.Hub, storedAlertRules, fleet.GeneratedNamespace, &v1alpha1.AlertRuleList{})
+}
+
+func eraseRules(t *testing.T, spoke *fleet.Member) {
+	t.Helper()
+	erase(t, spoke, storedRules, benchNamespace, &monitoringv1.PrometheusRuleList{})
+}
+
+// erase removes objects from the etcd of a cluster, because the API server would need as long for that as a round takes, and
+// waits until the API server has seen it. A single list is not enough, as all removals have the same resource version.
+func erase(t *testing.T, m *fleet.Member, resource schema.GroupResource, namespace string, list client.ObjectList) {
+	t.Helper()
+	must(t, m.Erase(t.Context(), resource, namespace))
+	eventually(t, fmt.Sprintf("cluster %s has no %s", m.Name(), resource), func(ctx context.Context) error {
+		err := m.Client.List(ctx, list, client.InNamespace(namespace))
+		if n := apimeta.LenList(list); err == nil && n > 0 {
+			err = fmt.Errorf("%d are left", n)
+		}
+		return err
+	})
 }
 
 // engaged waits until the manager serves all spokes. The floor does at once.
@@ -330,19 +365,16 @@ func TestBench(t *testing.T) {
 	t.Cleanup(func() { b.write(t, "bench.json") })
 	b.learn(t)
 	t.Run("latency", func(t *testing.T) { b.latency(t, "Deployment to rule at 5/s", nil) })
-	t.Run("latency-cold", func(t *testing.T) { b.latencyCold(t) })
+	t.Run("beside", func(t *testing.T) { b.beside(t, 2000) })
 	t.Run("latency-frozen", func(t *testing.T) {
 		b.latency(t, "Deployment to rule at 5/s while another spoke hangs", b.Spoke(b.near[len(b.near)-1]))
 	})
-	t.Run("cold-1x2000", func(t *testing.T) { b.cold(t, 2000, 1) })
-	t.Run("cold-4x500", func(t *testing.T) { b.cold(t, 500, 4) })
+	t.Run("cold", func(t *testing.T) { b.cold(t, 500) })
 	t.Run("burst", func(t *testing.T) { b.burst(t, 1000) })
-	t.Run("restart", func(t *testing.T) { b.restart(t, 2000) })
 	t.Run("changed", func(t *testing.T) { b.changed(t) })
 	t.Run("churn", func(t *testing.T) { b.churn(t) })
 	t.Run("back", func(t *testing.T) { b.returns(t, 250) })
-	t.Run("stored", func(t *testing.T) { b.stored(t, 1000) })
-	t.Run("memory", func(t *testing.T) { b.memory(t, 1000, 10_000) })
+	t.Run("size", func(t *testing.T) { b.size(t, 1000, 10_000) })
 	t.Run("yardstick", func(t *testing.T) { b.yardstick(t, 1000) })
 	t.Run("far", func(t *testing.T) { b.farSpoke(t) })
 }
@@ -351,8 +383,7 @@ func TestBench(t *testing.T) {
 // server of that spoke hangs.
 func (b *bench) latency(t *testing.T, what string, hangs *fleet.Member) {
 	t.Helper()
-	const samples = 60
-	managers, floors := both(t, b, func(t *testing.T, by worker) latencies {
+	managers, floors := both(t, b, b.clear, func(t *testing.T, by worker) latencies {
 		t.Helper()
 		_, into, end := b.watched(t, by)
 		defer end()
@@ -367,35 +398,55 @@ func (b *bench) latency(t *testing.T, what string, hangs *fleet.Member) {
 	b.addLatencies(t, what, managers, floors)
 }
 
-// latencyCold is that in one spoke while another one gets its first 2,000 rules.
-func (b *bench) latencyCold(t *testing.T) {
+// beside is that in one spoke while another one gets its first rules, and the time until the other one has them.
+func (b *bench) beside(t *testing.T, rules int) {
 	t.Helper()
-	const rules = 2000
-	managers, floors := both(t, b, func(t *testing.T, by worker) latencies {
+	type round struct {
+		latencies
+
+		cold float64
+	}
+	b.fill(t, b.near[1], "cold", rules)
+	b.fill(t, b.near[0], "warm", 1)
+	managers, floors := both(t, b, b.clearRules, func(t *testing.T, by worker) round {
 		t.Helper()
-		b.fill(t, b.near[1], "cold", rules)
+		erase(t, b.Spoke(b.near[0]), storedDeployments, benchNamespace, &appsv1.DeploymentList{}) // the samples
 		b.fill(t, b.near[0], "warm", 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		into, others := b.watchArrivals(ctx, t, b.near[0]), b.watchArrivals(ctx, t, b.near[1])
+		began := time.Now()
 		_, stop := by(t, b)
 		defer stop()
 		into.until(t, 1)
-		return latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < 10 || others.count() < rules }))
+		sampled := latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < 10 || others.count() < rules }))
+		return round{latencies: sampled, cold: others.until(t, rules).Sub(began).Seconds()}
 	})
-	b.addLatencies(t, "the same during a cold sync of another spoke", managers, floors)
+	b.clear(t)
+	split := func(of []round) (sampled []latencies, cold []float64) {
+		for _, r := range of {
+			sampled, cold = append(sampled, r.latencies), append(cold, r.cold)
+		}
+		return sampled, cold
+	}
+	sampled, cold := split(managers)
+	floorSampled, floorCold := split(floors)
+	b.addLatencies(t, "the same during a cold sync of another spoke", sampled, floorSampled)
+	b.add(t, fmt.Sprintf("start until that spoke has %d rules", rules), "s", cold, floorCold)
 }
 
-// cold is the time from the start until spokes with existing Deployments have all rules.
-func (b *bench) cold(t *testing.T, rules, spokes int) {
+// cold is the time from the start until all spokes with existing Deployments have all rules.
+func (b *bench) cold(t *testing.T, rules int) {
 	t.Helper()
-	managers, floors := both(t, b, func(t *testing.T, by worker) float64 {
+	for _, name := range b.near {
+		b.fill(t, name, "cold", rules)
+	}
+	managers, floors := both(t, b, b.clearRules, func(t *testing.T, by worker) float64 {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var all []*arrivals
-		for _, name := range b.near[:spokes] {
-			b.fill(t, name, "cold", rules)
+		for _, name := range b.near {
 			all = append(all, b.watchArrivals(ctx, t, name))
 		}
 		began := time.Now()
@@ -403,14 +454,15 @@ func (b *bench) cold(t *testing.T, rules, spokes int) {
 		defer stop()
 		return untilAll(t, all, rules).Sub(began).Seconds()
 	})
-	b.add(t, fmt.Sprintf("start until %d × %d rules", spokes, rules), "s", managers, floors)
+	b.clear(t)
+	b.add(t, fmt.Sprintf("start until %d × %d rules", len(b.near), rules), "s", managers, floors)
 }
 
 // burst is the time from the first of many Deployments until the last rule, and the requests for them.
 func (b *bench) burst(t *testing.T, rules int) {
 	t.Helper()
-	counts := map[string][]float64{}
-	managers, floors := both(t, b, func(t *testing.T, by worker) float64 {
+	var counts map[string]int // of one round: they are the same in each
+	managers, floors := both(t, b, b.clear, func(t *testing.T, by worker) float64 {
 		t.Helper()
 		m, into, end := b.watched(t, by)
 		defer end()
@@ -418,35 +470,25 @@ func (b *bench) burst(t *testing.T, rules int) {
 		began := time.Now()
 		b.fill(t, b.near[0], "burst", rules)
 		took := into.until(t, rules).Sub(began)
-		if m != nil {
+		if m != nil && counts == nil {
 			b.quiet(t)
-			for what, n := range b.requests(t) {
-				counts[what] = append(counts[what], float64(n)/float64(rules))
-			}
+			counts = b.requests(t)
 		}
 		return took.Seconds()
 	})
 	b.add(t, fmt.Sprintf("first of %d Deployments until the last rule", rules), "s", managers, floors)
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
-		if median(counts[what]) >= 0.01 {
-			b.add(t, "requests per rule: "+what, "", counts[what], nil)
+		if each := float64(counts[what]) / float64(rules); each >= 0.01 {
+			b.add(t, "requests per rule: "+what, "", []float64{each}, nil)
 		}
 	}
 }
 
-// restart counts the writes of a restart with many rules, and the time until the manager is quiet.
-func (b *bench) restart(t *testing.T, rules int) {
+// restarts counts the writes of restarts with many rules, and the time until the manager is quiet.
+func (b *bench) restarts(t *testing.T, rules int) {
 	t.Helper()
-	b.fill(t, b.near[0], "restart", rules)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	into := b.watchArrivals(ctx, t, b.near[0])
-	_, stop := byManager(t, b)
-	into.until(t, rules)
-	b.quiet(t)
-	stop()
 	var writes, quiet []float64
-	for range b.rounds {
+	for i := range b.rounds {
 		b.resetAudits(t)
 		began := time.Now()
 		m, stop := byManager(t, b)
@@ -459,11 +501,14 @@ func (b *bench) restart(t *testing.T, rules int) {
 			}
 		}
 		writes, quiet = append(writes, float64(n)), append(quiet, last.Sub(began).Seconds())
+		if i == b.rounds-1 {
+			pause(t, time.Minute) // after it was quiet for a while, it returns memory
+			b.add(t, "RSS after a restart", "MiB", []float64{float64(memoryOf(t, m.Pid(), "VmRSS")) / (1 << 20)}, nil)
+		}
 		stop()
 	}
-	b.add(t, fmt.Sprintf("writes with %d rules", rules), "", writes, nil)
-	b.add(t, "time until quiet", "s", quiet, nil)
-	b.clear(t)
+	b.add(t, fmt.Sprintf("writes of a restart with %d rules", rules), "", writes, nil)
+	b.add(t, "the restart until the manager is quiet", "s", quiet, nil)
 }
 
 // idle measures the CPU time and the requests of a manager that has nothing to do.
@@ -485,30 +530,36 @@ func (b *bench) idle(t *testing.T, m *fleet.Manager, span time.Duration) {
 	b.add(t, fmt.Sprintf("requests while idle, hub and %d spokes", len(b.near)), "/min", []float64{float64(all) / span.Minutes()}, nil)
 }
 
-// memory is what a Deployment and its rule add: to the resident memory of a manager that is quiet, and to its live heap.
-func (b *bench) memory(t *testing.T, small, large int) {
+// size is what a Deployment and its rule add: to the resident memory of a manager that is quiet, to its live heap, and to the
+// etcd of the hub. Then the manager is started again with all of them.
+func (b *bench) size(t *testing.T, small, large int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	into := b.watchArrivals(ctx, t, b.near[0])
 	m, stop := byManager(t, b)
-	defer func() { stop(); b.clear(t) }()
 	b.engaged(t, m)
-	// Go collects garbage at least every two minutes, and returns memory after that.
-	const settled = 150 * time.Second
-	var rss, heap [2]float64
+	var rss, heap, stored [2]float64
 	for i, n := range []int{small, large} {
 		b.fill(t, b.near[0], strconv.Itoa(n), n-into.count())
 		into.until(t, n)
 		b.quiet(t)
-		b.idle(t, m, settled)
-		rss[i] = float64(memoryOf(t, m.Pid(), "VmRSS"))
+		// It collects garbage, as Go does by itself after at most two minutes. After that, memory is returned.
 		heap[i] = liveHeap(t, b.profiles, filepath.Join("..", "bin", fmt.Sprintf("heap-%d.pprof", n)))
+		used, err := b.Hub.Used(t.Context())
+		must(t, err)
+		stored[i] = float64(used)
+		b.idle(t, m, time.Minute)
+		rss[i] = float64(memoryOf(t, m.Pid(), "VmRSS"))
 		b.add(t, fmt.Sprintf("RSS with %d rules", n), "MiB", []float64{rss[i] / (1 << 20)}, nil)
 	}
-	each := float64(large-small) * 1024
-	b.add(t, fmt.Sprintf("RSS per Deployment and rule, %d to %d", small, large), "KiB", []float64{(rss[1] - rss[0]) / each}, nil)
-	b.add(t, "live heap per Deployment and rule", "KiB", []float64{(heap[1] - heap[0]) / each}, nil)
+	each := func(of [2]float64) []float64 { return []float64{(of[1] - of[0]) / float64(large-small) / 1024} }
+	b.add(t, fmt.Sprintf("RSS per Deployment and rule, %d to %d", small, large), "KiB", each(rss), nil)
+	b.add(t, "live heap per Deployment and rule", "KiB", each(heap), nil)
+	b.add(t, "etcd of the hub per rule, compacted", "KiB", each(stored), nil)
+	stop()
+	b.restarts(t, large)
+	b.clear(t)
 }
 
 // farSpoke is the time from the start until a spoke behind a long round trip has rules that were on the hub before.
@@ -525,21 +576,29 @@ func (b *bench) farSpoke(t *testing.T) {
 	b.proxied, err = proxy.Kubeconfig()
 	must(t, err)
 	must(t, b.RegisterKubeconfig(t.Context(), far, b.proxied, nil))
-	createRules(t, b.Fleet, far, benchNamespace, farRules)
-	for _, away := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
-		proxy.Set(faultproxy.Latency(away))
-		managers, floors := both(t, b, func(t *testing.T, by worker) float64 {
+	cleared := func(t *testing.T) { t.Helper(); eraseRules(t, m) }
+	there := 0
+	for _, row := range []struct {
+		away  time.Duration
+		rules int
+	}{{10 * time.Millisecond, 500}, {300 * time.Millisecond, 500}, {100 * time.Millisecond, 2000}} {
+		first := there
+		createMany(t, b.Hub, row.rules-first, 8, func(i int) client.Object {
+			return alertRule(fmt.Sprintf("far-%d", first+i), benchNamespace, onNamed(far))
+		})
+		there = row.rules
+		proxy.Set(faultproxy.Latency(row.away))
+		managers, floors := both(t, b, cleared, func(t *testing.T, by worker) float64 {
 			t.Helper()
-			must(t, m.Client.DeleteAllOf(t.Context(), &monitoringv1.PrometheusRule{}, client.InNamespace(benchNamespace)))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			into := b.watchArrivals(ctx, t, far)
 			began := time.Now()
 			_, stop := by(t, b)
 			defer stop()
-			return into.until(t, farRules).Sub(began).Seconds()
+			return into.until(t, row.rules).Sub(began).Seconds()
 		})
-		b.add(t, fmt.Sprintf("start until %d rules behind a round trip of %v", farRules, away), "s", managers, floors)
+		b.add(t, fmt.Sprintf("start until %d rules behind a round trip of %v", row.rules, row.away), "s", managers, floors)
 	}
 }
 

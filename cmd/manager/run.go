@@ -228,7 +228,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	})
 
 	counter := coverage.NewCounter(coverage.Options{
-		Hub: local.GetClient(), Spokes: provider, Trusted: []string{o.namespace, o.generatedNamespace}, Intervals: o.intervals, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
+		Hub: local.GetClient(), Informers: local.GetCache(), Spokes: provider, Trusted: []string{o.namespace, o.generatedNamespace}, Intervals: o.intervals, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
 	})
 	generator := generate.NewReconciler(generate.Options{
 		Hub: local.GetClient(), Guard: guard, Witness: witness, Brake: held, Spokes: provider, Recorder: recorder, Namespace: o.generatedNamespace,

@@ -16,7 +16,9 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -38,6 +40,8 @@ const (
 	// askInterval is the time between two requests for the number of workloads of a kind without an informer. Together with
 	// period and the interval of the writes, it is below the minute within which a change must show.
 	askInterval = 20 * time.Second
+	// recountInterval is how long a spoke is not counted again in which nothing has changed.
+	recountInterval = time.Minute
 	// settleTime is how long the summaries of the templates wait after a start for spokes that are not connected.
 	settleTime = 10 * time.Minute
 )
@@ -56,6 +60,8 @@ type Spokes interface {
 type Options struct {
 	// Hub reads the hub's cache.
 	Hub client.Reader
+	// Informers are the informers of that cache.
+	Informers cache.Informers
 	// Spokes are the engaged spokes.
 	Spokes Spokes
 	// Trusted are the namespaces of the hub in which an AlertRule may name any workload.
@@ -98,6 +104,11 @@ type counted struct {
 	// complete is the engagement in which all workloads were processed, and processed is when that was last the case.
 	complete, processed time.Time
 	shown               *coverage.Result
+	// changed is true if something has changed since the last complete count, which was at the time at, with this version of
+	// the SpokeCluster.
+	changed bool
+	at      time.Time
+	version string
 	// sums are the workloads by template.
 	sums map[string]v1alpha1.TemplateSummary
 
@@ -123,7 +134,42 @@ func NewCounter(o Options) *Counter {
 
 // Record records the outcomes of a workload of an engaged spoke. They are nil if there is no such workload.
 func (c *Counter) Record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) {
-	c.outcomes.record(s, workload, of)
+	if c.outcomes.record(s, workload, of) {
+		c.change(s.Name)
+	}
+}
+
+// change has a spoke counted in the next period.
+func (c *Counter) change(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is := c.spokes[name]; is != nil {
+		is.changed = true
+	}
+}
+
+// ruleChanged is change for the spoke whose workload an AlertRule names.
+func (c *Counter) ruleChanged(o any) {
+	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	if ar, ok := o.(*v1alpha1.AlertRule); ok && ar.Spec.WorkloadRef != nil {
+		c.change(string(ar.Spec.WorkloadRef.Cluster))
+	}
+}
+
+// follow registers ruleChanged for the AlertRules of the hub.
+func (c *Counter) follow(ctx context.Context) error {
+	informer, err := c.Informers.GetInformer(ctx, &v1alpha1.AlertRule{}, cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: c.ruleChanged, DeleteFunc: c.ruleChanged, UpdateFunc: func(was, is any) { c.ruleChanged(was); c.ruleChanged(is) },
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("following the AlertRules of the hub: %w", err)
+	}
+	return nil
 }
 
 // Forget drops a spoke that is no longer registered, or that is another cluster.
@@ -162,6 +208,9 @@ func (c *Counter) Changes() *queue.Feed[string] { return &c.changes }
 
 // Start counts until ctx ends.
 func (c *Counter) Start(ctx context.Context) error {
+	if err := c.follow(ctx); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	c.began = c.Clock.Now()
 	c.mu.Unlock()
@@ -203,42 +252,66 @@ func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
 	case err != nil:
 		return fmt.Errorf("reading SpokeCluster %s: %w", s.Name, err)
 	}
-	cluster := *hub.ClusterOf(sc)
-	listed, all, err := listed(ctx, s)
-	if err != nil {
-		return err
+	is, due := c.begin(ctx, s, sc.ResourceVersion)
+	if !due {
+		return nil
 	}
-	of, complete := c.outcomes.read(s, all)
+	done, err := c.countOne(ctx, s, sc, is)
+	if !done {
+		c.change(s.Name)
+	}
+	return err
+}
+
+// begin returns what is known of a spoke, and whether it is to be counted: something has changed, or the last count was too
+// long ago.
+func (c *Counter) begin(ctx context.Context, s *spoke.Spoke, version string) (is *counted, due bool) {
 	c.mu.Lock()
-	is := c.spokes[s.Name]
-	first := is == nil
-	if first {
-		is = &counted{}
+	defer c.mu.Unlock()
+	if is = c.spokes[s.Name]; is == nil {
+		is = &counted{changed: true}
 		c.spokes[s.Name] = is
 	}
 	now := c.Clock.Now()
-	if complete {
+	c.askLocked(ctx, is, s)
+	if !is.changed && is.complete.Equal(s.Since) && is.version == version && now.Sub(is.at) < c.Intervals.Of(recountInterval) {
+		is.processed = now
+		return is, false
+	}
+	is.changed, is.at, is.version = false, now, version // what changes from now on may be missed by this count
+	return is, true
+}
+
+// countOne counts the workloads of a spoke. It is not done if some are not processed yet, or a number is not known.
+func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.SpokeCluster, is *counted) (done bool, err error) {
+	listed, all, err := listed(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	of, complete := c.outcomes.read(s, all)
+	c.mu.Lock()
+	now := c.Clock.Now()
+	if done = complete; complete {
 		is.complete, is.processed = s.Since, now
 		c.replaceLocked(is, sumsOf(of))
 	}
 	// Where workloads are made all the time, some are always about to be processed.
 	complete = complete || is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(publishInterval)
 	kinds, known := is.kinds(listed)
-	c.askLocked(ctx, is, s)
 	c.mu.Unlock()
-	if first && !slices.ContainsFunc(c.Spokes.Spokes(), func(now *spoke.Spoke) bool { return now.Name == s.Name }) {
+	if is.shown == nil && !slices.ContainsFunc(c.Spokes.Spokes(), func(now *spoke.Spoke) bool { return now.Name == s.Name }) {
 		c.Forget(s.Name) // it left meanwhile, and may have been forgotten before it was counted
-		return nil
+		return true, nil
 	}
 	if !complete || !known {
-		return nil
+		return false, nil
 	}
 	rules, err := hub.NamingWorkloads(ctx, c.Hub, s.Name)
 	if err != nil {
-		return err //nolint:wrapcheck // it says all
+		return false, err //nolint:wrapcheck // it says all
 	}
-	c.show(sc, is, coverage.Of(&coverage.Input{Cluster: cluster, Kinds: kinds, Rules: rules, Trusted: c.Trusted, Outcomes: decoded(of)}))
-	return nil
+	shown := c.show(sc, is, coverage.Of(&coverage.Input{Cluster: *hub.ClusterOf(sc), Kinds: kinds, Rules: rules, Trusted: c.Trusted, Outcomes: decoded(of)}))
+	return done && shown, nil
 }
 
 // decoded returns the outcomes of each workload.
@@ -253,8 +326,9 @@ func decoded(of map[rule.Key]unique.Handle[string]) func(rule.Key) coverage.Outc
 	}
 }
 
-// show publishes the coverage of a spoke if it has changed.
-func (c *Counter) show(sc *v1alpha1.SpokeCluster, is *counted, result coverage.Result) {
+// show publishes the coverage of a spoke if it has changed. It returns false if the spoke has none to compare it with, and it
+// is too early to publish one.
+func (c *Counter) show(sc *v1alpha1.SpokeCluster, is *counted, result coverage.Result) bool {
 	c.mu.Lock()
 	news := c.spokes[sc.Name] == is
 	if is.shown == nil {
@@ -265,10 +339,12 @@ func (c *Counter) show(sc *v1alpha1.SpokeCluster, is *counted, result coverage.R
 	if news {
 		is.shown = &result
 	}
+	shown := is.shown != nil
 	c.mu.Unlock()
 	if news {
 		c.Spokes.ChangedSoon(sc.Name)
 	}
+	return shown
 }
 
 // startedLocked reports whether the manager has run for a while. Until then, what statuses show stays, because a restart
@@ -346,6 +422,7 @@ func (c *Counter) askLocked(ctx context.Context, is *counted, s *spoke.Spoke) {
 		if is.totals == nil {
 			is.totals = map[v1alpha1.WorkloadKind]int32{}
 		}
+		is.changed = is.changed || !maps.Equal(is.totals, totals)
 		maps.Copy(is.totals, totals)
 		for _, kind := range unanswered { // the last number stays; without one, the others are shown
 			if _, known := is.totals[kind]; !known {

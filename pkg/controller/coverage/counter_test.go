@@ -18,8 +18,11 @@ import (
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
@@ -48,6 +51,9 @@ type fleet struct {
 	away    bool
 	changed []string
 	counter *Counter
+	// informers are those of the hub, and reads is how often its AlertRules were read.
+	informers *informertest.FakeInformers
+	reads     int
 
 	mu    sync.Mutex
 	asked map[v1alpha1.WorkloadKind]int
@@ -78,6 +84,13 @@ func newFleet(t *testing.T, deployments []string, spokes ...string) *fleet {
 	for _, name := range deployments {
 		inSpoke.WithObjects(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}})
 	}
+	f.informers = &informertest.FakeInformers{Scheme: scheme}
+	onHub.WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := list.(*v1alpha1.AlertRuleList); ok {
+			f.reads++
+		}
+		return c.List(ctx, list, opts...)
+	}})
 	f.hub, f.inSpoke = onHub.Build(), inSpoke.Build()
 	f.start()
 	f.engage()
@@ -86,8 +99,11 @@ func newFleet(t *testing.T, deployments []string, spokes ...string) *fleet {
 
 // start starts the manager.
 func (f *fleet) start() {
-	f.counter = NewCounter(Options{Hub: f.hub, Spokes: f, Trusted: []string{"rulefleet-generated"}, Clock: clock.RealClock{}})
+	f.counter = NewCounter(Options{Hub: f.hub, Informers: f.informers, Spokes: f, Trusted: []string{"rulefleet-generated"}, Clock: clock.RealClock{}})
 	f.counter.began = time.Now()
+	if err := f.counter.follow(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
 	f.counter.ask = func(_ context.Context, _ *spoke.Spoke, kind v1alpha1.WorkloadKind) (int32, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -143,6 +159,17 @@ func (f *fleet) evaluates(name string) {
 	if err := f.hub.Create(f.t.Context(), ar); err != nil {
 		f.t.Fatal(err)
 	}
+	f.informer().Add(ar)
+}
+
+// informer is that of the AlertRules.
+func (f *fleet) informer() *controllertest.FakeInformer {
+	f.t.Helper()
+	informer, err := f.informers.FakeInformerFor(f.t.Context(), &v1alpha1.AlertRule{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return informer
 }
 
 func (f *fleet) expect(got, want, when string) {
@@ -185,6 +212,65 @@ func TestCoverage(t *testing.T) {
 		f.counter.Forget("eu")
 		if f.counter.Coverage("eu") != nil || len(f.counter.spokes)+len(f.counter.outcomes.spokes)+len(f.counter.sums) != 0 {
 			t.Errorf("it is not forgotten: %+v", f.counter.sums)
+		}
+	})
+}
+
+// TestUnchanged counts a spoke again when something has changed, and otherwise once per recountInterval.
+func TestUnchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, []string{"cart", "web"}, "eu")
+		f.evaluates("web")
+		f.record(coverage.Generated, "web", "cart")
+		for range recountInterval / period {
+			f.count()
+		}
+		named, another := &v1alpha1.AlertRule{}, &v1alpha1.AlertRule{}
+		named.Spec.WorkloadRef, another.Spec.WorkloadRef = &v1alpha1.WorkloadReference{Cluster: "eu"}, &v1alpha1.WorkloadReference{Cluster: "us"}
+		for _, step := range []struct {
+			name   string
+			change func()
+			counts bool
+		}{
+			{"nothing changes", func() {}, false},
+			{"an AlertRule is written", func() { f.informer().Add(named) }, true},
+			{"an AlertRule names it no longer", func() { f.informer().Update(named, another) }, true},
+			{"an AlertRule is deleted", func() { f.informer().Delete(named) }, true},
+			{"an AlertRule of another spoke is deleted", func() { f.informer().Delete(another) }, false},
+			{"the same outcome", func() { f.record(coverage.Generated, "cart") }, false},
+			{"another outcome", func() { f.record(coverage.Failed, "cart") }, true},
+			{"a workload is gone", func() {
+				if err := f.inSpoke.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}}); err != nil {
+					t.Fatal(err)
+				}
+				f.counter.Record(f.spokes[0], deployment("cart"), nil)
+			}, true},
+			{"it is engaged again", func() { f.engage(); f.record(coverage.Generated, "web") }, true},
+			{"its labels change", func() {
+				sc := &v1alpha1.SpokeCluster{}
+				if err := f.hub.Get(t.Context(), client.ObjectKey{Name: "eu"}, sc); err != nil {
+					t.Fatal(err)
+				}
+				sc.Labels = map[string]string{"tier": "gold"}
+				if err := f.hub.Update(t.Context(), sc); err != nil {
+					t.Fatal(err)
+				}
+			}, true},
+			{"a minute passes", func() { <-time.After(recountInterval) }, true},
+		} {
+			f.counter.change("eu")
+			f.count()
+			before := f.reads
+			step.change()
+			f.count()
+			if counted := f.reads > before; counted != step.counts {
+				t.Errorf("%s: counted is %v", step.name, counted)
+			}
+			before = f.reads
+			f.count()
+			if f.reads != before {
+				t.Errorf("%s: it is counted once more", step.name)
+			}
 		}
 	})
 }

@@ -33,8 +33,9 @@ var seed = maphash.MakeSeed()
 
 func hash(workload rule.Key) uint64 { return maphash.Comparable(seed, workload) }
 
-// record replaces the outcomes of a workload. nil means that there is no such workload.
-func (o *outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) {
+// record replaces the outcomes of a workload, and reports whether they have changed. nil means that there is no such
+// workload.
+func (o *outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) (changed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e := o.spokes[s.Name]
@@ -45,13 +46,18 @@ func (o *outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcome
 		}
 		o.spokes[s.Name] = e
 	}
-	switch {
-	case s.Since.Before(e.since): // a worker of an earlier engagement
-	case of == nil:
-		delete(e.of, hash(workload))
-	default:
-		e.of[hash(workload)] = unique.Make(encode(of))
+	if s.Since.Before(e.since) { // a worker of an earlier engagement
+		return false
 	}
+	key := hash(workload)
+	was, known := e.of[key]
+	if of == nil {
+		delete(e.of, key)
+		return known
+	}
+	is := unique.Make(encode(of))
+	e.of[key] = is
+	return !known || is != was
 }
 
 // read returns the outcomes of workloads of a spoke. complete is false while one of them was not processed since the
