@@ -40,8 +40,10 @@ const (
 	benchNamespace                = "bench"
 	// far is the spoke behind a long round trip.
 	far = "far"
+	// settled is how long a manager is quiet before its memory is measured: it returns memory to the system meanwhile.
+	settled = 40 * time.Second
 	// samples is how many Deployments a round of a latency creates.
-	samples = 30
+	samples = 20
 	// benchPatience is how long a round may take.
 	benchPatience = 3 * time.Minute
 	// quickHeap is how many bytes of live heap a Deployment with its rule may hold, by the count of make bench-quick.
@@ -126,8 +128,8 @@ func byFloor(t *testing.T, b *bench) (m *fleet.Manager, stop func()) {
 	return nil, startFloor(t, b.model, cfg, configs)
 }
 
-// both calls a function with the manager and the floor in turns, as often as there are rounds, and calls after when each has ended. It
-// returns the results of both.
+// both calls a function with the manager and the floor in turns, as often as there are rounds, and calls another one after
+// each. It returns the results of both.
 func both[T any](t *testing.T, b *bench, after func(*testing.T), run func(t *testing.T, by worker) T) (managers, floors []T) {
 	t.Helper()
 	for range b.rounds {
@@ -487,8 +489,9 @@ func (b *bench) burst(t *testing.T, rules int) {
 // restarts counts the writes of restarts with many rules, and the time until the manager is quiet.
 func (b *bench) restarts(t *testing.T, rules int) {
 	t.Helper()
+	rounds := min(b.rounds, 3)
 	var writes, quiet []float64
-	for i := range b.rounds {
+	for i := range rounds {
 		b.resetAudits(t)
 		began := time.Now()
 		m, stop := byManager(t, b)
@@ -501,8 +504,8 @@ func (b *bench) restarts(t *testing.T, rules int) {
 			}
 		}
 		writes, quiet = append(writes, float64(n)), append(quiet, last.Sub(began).Seconds())
-		if i == b.rounds-1 {
-			pause(t, time.Minute) // after it was quiet for a while, it returns memory
+		if i == rounds-1 {
+			pause(t, settled)
 			b.add(t, "RSS after a restart", "MiB", []float64{float64(memoryOf(t, m.Pid(), "VmRSS")) / (1 << 20)}, nil)
 		}
 		stop()
@@ -538,6 +541,8 @@ func (b *bench) size(t *testing.T, small, large int) {
 	defer cancel()
 	into := b.watchArrivals(ctx, t, b.near[0])
 	m, stop := byManager(t, b)
+	stop = sync.OnceFunc(stop)
+	defer func() { stop(); b.clear(t) }()
 	b.engaged(t, m)
 	var rss, heap, stored [2]float64
 	for i, n := range []int{small, large} {
@@ -549,7 +554,7 @@ func (b *bench) size(t *testing.T, small, large int) {
 		used, err := b.Hub.Used(t.Context())
 		must(t, err)
 		stored[i] = float64(used)
-		b.idle(t, m, time.Minute)
+		b.idle(t, m, settled)
 		rss[i] = float64(memoryOf(t, m.Pid(), "VmRSS"))
 		b.add(t, fmt.Sprintf("RSS with %d rules", n), "MiB", []float64{rss[i] / (1 << 20)}, nil)
 	}
@@ -559,7 +564,6 @@ func (b *bench) size(t *testing.T, small, large int) {
 	b.add(t, "etcd of the hub per rule, compacted", "KiB", each(stored), nil)
 	stop()
 	b.restarts(t, large)
-	b.clear(t)
 }
 
 // farSpoke is the time from the start until a spoke behind a long round trip has rules that were on the hub before.
@@ -581,7 +585,7 @@ func (b *bench) farSpoke(t *testing.T) {
 	for _, row := range []struct {
 		away  time.Duration
 		rules int
-	}{{10 * time.Millisecond, 500}, {300 * time.Millisecond, 500}, {100 * time.Millisecond, 2000}} {
+	}{{10 * time.Millisecond, 250}, {300 * time.Millisecond, 250}, {100 * time.Millisecond, 2000}} {
 		first := there
 		createMany(t, b.Hub, row.rules-first, 8, func(i int) client.Object {
 			return alertRule(fmt.Sprintf("far-%d", first+i), benchNamespace, onNamed(far))

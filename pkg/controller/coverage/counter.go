@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// period is the time in which every spoke is counted once.
+	// period is the time in which every spoke is looked at once, and counted if something has changed.
 	period = 10 * time.Second
 	// publishInterval is the least time between two changes of the numbers of a template, because each is a write on the
 	// hub. Together with period, it is below the minute within which a change must show. The controller of the membership
@@ -40,7 +40,7 @@ const (
 	// askInterval is the time between two requests for the number of workloads of a kind without an informer. Together with
 	// period and the interval of the writes, it is below the minute within which a change must show.
 	askInterval = 20 * time.Second
-	// recountInterval is how long a spoke is not counted again in which nothing has changed.
+	// recountInterval is the longest time between two counts of a spoke in which nothing has changed.
 	recountInterval = time.Minute
 	// settleTime is how long the summaries of the templates wait after a start for spokes that are not connected.
 	settleTime = 10 * time.Minute
@@ -104,8 +104,8 @@ type counted struct {
 	// complete is the engagement in which all workloads were processed, and processed is when that was last the case.
 	complete, processed time.Time
 	shown               *coverage.Result
-	// changed is true if something has changed since the last complete count, which was at the time at, with this version of
-	// the SpokeCluster.
+	// The last count began at the time at, with this version of the SpokeCluster. changed is true if something has changed
+	// since then, or if that count was not complete.
 	changed bool
 	at      time.Time
 	version string
@@ -135,12 +135,12 @@ func NewCounter(o Options) *Counter {
 // Record records the outcomes of a workload of an engaged spoke. They are nil if there is no such workload.
 func (c *Counter) Record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) {
 	if c.outcomes.record(s, workload, of) {
-		c.change(s.Name)
+		c.Changed(s.Name)
 	}
 }
 
-// change has a spoke counted in the next period.
-func (c *Counter) change(name string) {
+// Changed has a spoke counted in the next period: a workload was created or deleted there.
+func (c *Counter) Changed(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if is := c.spokes[name]; is != nil {
@@ -148,13 +148,13 @@ func (c *Counter) change(name string) {
 	}
 }
 
-// ruleChanged is change for the spoke whose workload an AlertRule names.
+// ruleChanged is Changed for the spoke whose workload an AlertRule names.
 func (c *Counter) ruleChanged(o any) {
 	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
 	}
 	if ar, ok := o.(*v1alpha1.AlertRule); ok && ar.Spec.WorkloadRef != nil {
-		c.change(string(ar.Spec.WorkloadRef.Cluster))
+		c.Changed(string(ar.Spec.WorkloadRef.Cluster))
 	}
 }
 
@@ -252,23 +252,28 @@ func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
 	case err != nil:
 		return fmt.Errorf("reading SpokeCluster %s: %w", s.Name, err)
 	}
-	is, due := c.begin(ctx, s, sc.ResourceVersion)
+	is, first, due := c.begin(ctx, s, sc.ResourceVersion)
+	if first && !slices.ContainsFunc(c.Spokes.Spokes(), func(now *spoke.Spoke) bool { return now.Name == s.Name }) {
+		c.Forget(s.Name) // it left meanwhile, and may have been forgotten before
+		return nil
+	}
 	if !due {
 		return nil
 	}
 	done, err := c.countOne(ctx, s, sc, is)
 	if !done {
-		c.change(s.Name)
+		c.Changed(s.Name)
 	}
 	return err
 }
 
-// begin returns what is known of a spoke, and whether it is to be counted: something has changed, or the last count was too
-// long ago.
-func (c *Counter) begin(ctx context.Context, s *spoke.Spoke, version string) (is *counted, due bool) {
+// begin returns what is known of a spoke, whether nothing was known, and whether it is to be counted: something has changed,
+// or the last count was too long ago.
+func (c *Counter) begin(ctx context.Context, s *spoke.Spoke, version string) (is *counted, first, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if is = c.spokes[s.Name]; is == nil {
+	is = c.spokes[s.Name]
+	if first = is == nil; first {
 		is = &counted{changed: true}
 		c.spokes[s.Name] = is
 	}
@@ -276,10 +281,10 @@ func (c *Counter) begin(ctx context.Context, s *spoke.Spoke, version string) (is
 	c.askLocked(ctx, is, s)
 	if !is.changed && is.complete.Equal(s.Since) && is.version == version && now.Sub(is.at) < c.Intervals.Of(recountInterval) {
 		is.processed = now
-		return is, false
+		return is, false, false
 	}
 	is.changed, is.at, is.version = false, now, version // what changes from now on may be missed by this count
-	return is, true
+	return is, first, true
 }
 
 // countOne counts the workloads of a spoke. It is not done if some are not processed yet, or a number is not known.
@@ -290,6 +295,10 @@ func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.Spo
 	}
 	of, complete := c.outcomes.read(s, all)
 	c.mu.Lock()
+	if c.spokes[s.Name] != is { // it was forgotten meanwhile
+		c.mu.Unlock()
+		return true, nil
+	}
 	now := c.Clock.Now()
 	if done = complete; complete {
 		is.complete, is.processed = s.Since, now
@@ -299,10 +308,6 @@ func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.Spo
 	complete = complete || is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(publishInterval)
 	kinds, known := is.kinds(listed)
 	c.mu.Unlock()
-	if is.shown == nil && !slices.ContainsFunc(c.Spokes.Spokes(), func(now *spoke.Spoke) bool { return now.Name == s.Name }) {
-		c.Forget(s.Name) // it left meanwhile, and may have been forgotten before it was counted
-		return true, nil
-	}
 	if !complete || !known {
 		return false, nil
 	}
@@ -422,12 +427,15 @@ func (c *Counter) askLocked(ctx context.Context, is *counted, s *spoke.Spoke) {
 		if is.totals == nil {
 			is.totals = map[v1alpha1.WorkloadKind]int32{}
 		}
-		is.changed = is.changed || !maps.Equal(is.totals, totals)
-		maps.Copy(is.totals, totals)
 		for _, kind := range unanswered { // the last number stays; without one, the others are shown
 			if _, known := is.totals[kind]; !known {
-				is.totals[kind] = unreadable
+				totals[kind] = unreadable
 			}
+		}
+		for kind, n := range totals {
+			was, known := is.totals[kind]
+			is.changed = is.changed || !known || was != n
+			is.totals[kind] = n
 		}
 	}()
 }

@@ -57,8 +57,9 @@ type fleet struct {
 
 	mu    sync.Mutex
 	asked map[v1alpha1.WorkloadKind]int
-	// fails is the answer to the next requests for numbers, or nil.
-	fails error
+	// fails is the answer to the next requests for numbers, or nil. Without it, the answer is number.
+	fails  error
+	number int32
 }
 
 func (f *fleet) Spokes() []*spoke.Spoke  { return f.spokes }
@@ -72,7 +73,7 @@ func newFleet(t *testing.T, deployments []string, spokes ...string) *fleet {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t: t, asked: map[v1alpha1.WorkloadKind]int{}}
+	f := &fleet{t: t, asked: map[v1alpha1.WorkloadKind]int{}, number: 3}
 	onHub, inSpoke := fake.NewClientBuilder().WithScheme(scheme), fake.NewClientBuilder().WithScheme(spoke.Scheme)
 	if err := hub.SetupIndexes(t.Context(), indexer{onHub}, "hub", "rulefleet-generated"); err != nil {
 		t.Fatal(err)
@@ -114,7 +115,7 @@ func (f *fleet) start() {
 		case kind == v1alpha1.CronJobKind:
 			return 0, fmt.Errorf("counting: %w", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
 		}
-		return 3, nil
+		return f.number, nil
 	}
 }
 
@@ -245,6 +246,9 @@ func TestUnchanged(t *testing.T) {
 				}
 				f.counter.Record(f.spokes[0], deployment("cart"), nil)
 			}, true},
+			{"a workload is there that was not processed", func() { f.counter.Changed("eu") }, true},
+			{"another number of a kind without an informer", func() { f.number = 4; <-time.After(askInterval); f.count() }, true},
+			{"the same number", func() { <-time.After(askInterval); f.count() }, false},
 			{"it is engaged again", func() { f.engage(); f.record(coverage.Generated, "web") }, true},
 			{"its labels change", func() {
 				sc := &v1alpha1.SpokeCluster{}
@@ -258,7 +262,7 @@ func TestUnchanged(t *testing.T) {
 			}, true},
 			{"a minute passes", func() { <-time.After(recountInterval) }, true},
 		} {
-			f.counter.change("eu")
+			f.counter.Changed("eu")
 			f.count()
 			before := f.reads
 			step.change()

@@ -17,6 +17,8 @@ type Outcomes interface {
 	// Record records the outcomes of a workload of an engaged spoke, which replace those that were recorded before. They
 	// are nil if there is no such workload.
 	Record(s *spoke.Spoke, workload rule.Key, outcomes coverage.Outcomes)
+	// Changed is called when a workload was created or deleted in a spoke, before it is processed.
+	Changed(spoke string)
 }
 
 type outcomesKey struct{}

@@ -12,14 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
+	"github.com/rulefleet/rulefleet/pkg/metrics"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/coverage"
 	"github.com/rulefleet/rulefleet/pkg/rule/validation"
@@ -31,6 +34,33 @@ import (
 type recorded map[rule.Key]coverage.Outcomes
 
 func (r recorded) Record(_ *spoke.Spoke, workload rule.Key, of coverage.Outcomes) { r[workload] = of }
+
+func (recorded) Changed(string) {}
+
+// announced counts the workloads that were created or deleted.
+type announced struct {
+	recorded
+
+	n int
+}
+
+func (a *announced) Changed(string) { a.n++ }
+
+// TestAnnounced has the creation and the deletion of a workload reported before it is processed.
+func TestAnnounced(t *testing.T) {
+	is := &announced{}
+	r := NewReconciler(Options{Outcomes: is, Propagation: metrics.NewPropagation(clock.RealClock{})})
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[queue.Request]())
+	defer q.ShutDown()
+	handler, d := r.onWorkload(v1alpha1.DeploymentKind)("spoke", nil), spoke.WorkloadMetadata(v1alpha1.DeploymentKind)
+	d.Namespace, d.Name = "shop", "web"
+	handler.Create(t.Context(), event.TypedCreateEvent[client.Object]{Object: d}, q)
+	handler.Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: d, ObjectNew: d}, q)
+	handler.Delete(t.Context(), event.TypedDeleteEvent[client.Object]{Object: d}, q)
+	if is.n != 2 {
+		t.Errorf("%d of 2 changes are reported", is.n)
+	}
+}
 
 // TestOutcomes reports one outcome for each template that selects a Deployment, and none for one that is gone.
 func TestOutcomes(t *testing.T) {

@@ -97,6 +97,9 @@ func (r *Reconciler) onWorkload(kind v1alpha1.WorkloadKind) func(multicluster.Cl
 	return func(name multicluster.ClusterName, _ cluster.Cluster) spoke.EventHandler {
 		return spoke.OnEvent(func(_ context.Context, q spoke.WorkQueue, versions ...client.Object) {
 			priority, key := 0, rule.WorkloadKeyOf(kind, versions[0])
+			if len(versions) == 1 && r.Outcomes != nil {
+				r.Outcomes.Changed(name.String())
+			}
 			if len(versions) == 1 && time.Since(versions[0].GetCreationTimestamp().Time) > recent {
 				priority = handler.LowPriority
 			} else {

@@ -88,8 +88,8 @@ func onlyFiring(a, b *v1alpha1.RuleStatus) bool {
 
 func withoutFiring(s *v1alpha1.RuleStatus) *v1alpha1.RuleStatus {
 	out := s.DeepCopy()
-	if out.Summary != nil && out.Summary.Firing != nil {
-		out.Summary.Firing = new(int32)
+	if out.Summary != nil {
+		out.Summary.Firing = nil
 	}
 	for i := range out.Clusters {
 		out.Clusters[i].Firing = 0

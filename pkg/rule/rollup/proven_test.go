@@ -280,7 +280,7 @@ func TestOnlyFiring(t *testing.T) {
 	}{
 		"nothing":       {func(*v1alpha1.RuleStatus) {}, true},
 		"counts":        {func(s *v1alpha1.RuleStatus) { s.Summary.Firing = new(int32(5)); s.Clusters[1].Firing = 4 }, true},
-		"first counts":  {func(s *v1alpha1.RuleStatus) { s.Summary.Firing = nil }, false},
+		"known or not":  {func(s *v1alpha1.RuleStatus) { s.Summary.Firing = nil }, true},
 		"a row":         {func(s *v1alpha1.RuleStatus) { s.Clusters = s.Clusters[:1] }, false},
 		"a phase":       {func(s *v1alpha1.RuleStatus) { s.Clusters[0].Phase = v1alpha1.PhaseSelected }, false},
 		"a condition":   {func(s *v1alpha1.RuleStatus) { s.Conditions[0].Status = metav1.ConditionFalse }, false},
