@@ -94,7 +94,7 @@ func (b *bench) changed(t *testing.T) {
 		everywhere(expr)
 		took = append(took, time.Since(began).Seconds()*1000)
 	}
-	b.addLatencies(t, fmt.Sprintf("a rule is changed until %d spokes have it", len(b.near)), []latencies{latenciesOf(took)}, nil)
+	b.addLatencies(t, fmt.Sprintf("a rule is changed until %d spokes have it", len(b.near)), [][]float64{took}, nil)
 	must(t, b.Hub.Client.Delete(t.Context(), ar))
 }
 
@@ -155,7 +155,7 @@ func (b *bench) yardstick(t *testing.T, burst int) {
 		return d
 	}
 	took := sampleArrivals(t, into, func(i int) bool { return i < samples }, func(_ int, name string) { must(t, k.Create(t.Context(), small(name))) })
-	b.addLatencies(t, "Deployment to ReplicaSet at 5/s", []latencies{latenciesOf(took)}, nil)
+	b.addLatencies(t, "Deployment to ReplicaSet at 5/s", [][]float64{took}, nil)
 	began := time.Now()
 	createMany(t, &fleet.Member{Client: k}, burst, 16, func(i int) client.Object { return small(fmt.Sprintf("burst-%d", i)) })
 	last := into.until(t, samples+burst)

@@ -318,31 +318,29 @@ func sampleArrivals(t *testing.T, into *arrivals, more func(i int) bool, create 
 	return out
 }
 
-// latencies are the percentiles of one round, in milliseconds.
-type latencies struct{ p50, p99 float64 }
-
-func latenciesOf(of []float64) latencies {
-	sorted := slices.Sorted(slices.Values(of))
-	return latencies{p50: sorted[len(sorted)/2], p99: sorted[min(len(sorted)-1, len(sorted)*99/100)]}
+// slowest returns the 99th percentile, which is the largest of up to 100.
+func slowest(of []float64) float64 {
+	return slices.Sorted(slices.Values(of))[min(len(of)-1, len(of)*99/100)]
 }
 
-// addLatencies adds the medians of the percentiles of some rounds.
-func (b *bench) addLatencies(t *testing.T, what string, managers, floors []latencies) {
+// addLatencies adds the median of the rounds' medians, and the 99th percentile of all rounds together. The latencies are in
+// milliseconds.
+func (b *bench) addLatencies(t *testing.T, what string, managers, floors [][]float64) {
 	t.Helper()
-	p50 := func(of []latencies) (out []float64) {
-		for _, l := range of {
-			out = append(out, l.p50)
+	medians := func(rounds [][]float64) (out []float64) {
+		for _, of := range rounds {
+			out = append(out, median(of))
 		}
 		return out
 	}
-	p99 := func(of []latencies) (out []float64) {
-		for _, l := range of {
-			out = append(out, l.p99)
+	all := func(rounds [][]float64) (out []float64) {
+		if len(rounds) > 0 {
+			out = append(out, slowest(slices.Concat(rounds...)))
 		}
 		return out
 	}
-	b.add(t, what+", p50", "ms", p50(managers), p50(floors))
-	b.add(t, what+", p99", "ms", p99(managers), p99(floors))
+	b.add(t, what+", p50", "ms", medians(managers), medians(floors))
+	b.add(t, what+", p99", "ms", all(managers), all(floors))
 }
 
 // learn has the manager make a rule, which the floor imitates.
@@ -385,7 +383,7 @@ func TestBench(t *testing.T) {
 // server of that spoke hangs.
 func (b *bench) latency(t *testing.T, what string, hangs *fleet.Member) {
 	t.Helper()
-	managers, floors := both(t, b, b.clear, func(t *testing.T, by worker) latencies {
+	managers, floors := both(t, b, b.clear, func(t *testing.T, by worker) []float64 {
 		t.Helper()
 		_, into, end := b.watched(t, by)
 		defer end()
@@ -395,7 +393,7 @@ func (b *bench) latency(t *testing.T, what string, hangs *fleet.Member) {
 			must(t, hangs.Pause())
 			defer func() { must(t, hangs.Resume()) }()
 		}
-		return latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < samples }))
+		return b.sample(t, b.near[0], into, func(i int) bool { return i < samples })
 	})
 	b.addLatencies(t, what, managers, floors)
 }
@@ -404,9 +402,8 @@ func (b *bench) latency(t *testing.T, what string, hangs *fleet.Member) {
 func (b *bench) beside(t *testing.T, rules int) {
 	t.Helper()
 	type round struct {
-		latencies
-
-		cold float64
+		sampled []float64
+		cold    float64
 	}
 	b.fill(t, b.near[1], "cold", rules)
 	b.fill(t, b.near[0], "warm", 1)
@@ -421,13 +418,13 @@ func (b *bench) beside(t *testing.T, rules int) {
 		_, stop := by(t, b)
 		defer stop()
 		into.until(t, 1)
-		sampled := latenciesOf(b.sample(t, b.near[0], into, func(i int) bool { return i < 10 || others.count() < rules }))
-		return round{latencies: sampled, cold: others.until(t, rules).Sub(began).Seconds()}
+		sampled := b.sample(t, b.near[0], into, func(i int) bool { return i < 10 || others.count() < rules })
+		return round{sampled: sampled, cold: others.until(t, rules).Sub(began).Seconds()}
 	})
 	b.clear(t)
-	split := func(of []round) (sampled []latencies, cold []float64) {
+	split := func(of []round) (sampled [][]float64, cold []float64) {
 		for _, r := range of {
-			sampled, cold = append(sampled, r.latencies), append(cold, r.cold)
+			sampled, cold = append(sampled, r.sampled), append(cold, r.cold)
 		}
 		return sampled, cold
 	}

@@ -145,14 +145,16 @@ func (f *former) define(t *testing.T, dir string, change func(*apiextensionsv1.J
 	}
 }
 
-// settled waits until each template has its rule in the spoke, and returns the versions of all rules.
+// settled waits until each template has its rule in the spoke, and the hub and the spoke have those of the built-in template
+// as well. It returns the versions of all rules.
 func (f *former) settled(t *testing.T) map[string]string {
 	t.Helper()
 	var versions map[string]string
 	eventually(t, "each template has its rule in the spoke", func(ctx context.Context) (err error) {
 		var n int
-		if versions, n, err = f.versions(ctx); err == nil && n != formerTemplates {
-			err = fmt.Errorf("%d of %d rules are there", n, formerTemplates)
+		// The lists of the hub and of the spoke are not of the same moment.
+		if versions, n, err = f.versions(ctx); err == nil && (n != formerTemplates || len(versions) != 4*formerTemplates) {
+			err = fmt.Errorf("%d of %d rules are there, and %d objects", n, formerTemplates, len(versions))
 		}
 		return err
 	})
