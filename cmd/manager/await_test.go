@@ -218,8 +218,11 @@ func TestReadPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	items := page.(*v1alpha1.AlertRuleList).Items //nolint:forcetypeassert // a panic shows it
-	if reflect.ValueOf(items[0].Labels).Pointer() != reflect.ValueOf(items[1].Labels).Pointer() {
+	list, ok := page.(*v1alpha1.AlertRuleList)
+	if !ok || len(list.Items) != 2 {
+		t.Fatalf("the page is %T: %+v", page, page)
+	}
+	if reflect.ValueOf(list.Items[0].Labels).Pointer() != reflect.ValueOf(list.Items[1].Labels).Pointer() {
 		t.Error("the objects of the page do not share their labels")
 	}
 	if _, err := readPage(t.Context(), 1, metav1.ListOptions{Continue: "token"}, inner); !errors.Is(err, down) {
