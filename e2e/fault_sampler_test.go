@@ -181,6 +181,33 @@ func (s *sampler) warm(t *testing.T) {
 	})
 }
 
+// calm waits until the machine is no longer busy with what other tests start: the ConfigMaps that the test itself copies
+// arrive soon. The samples of the manager have no part in it. On a machine that is always busy, it waits for calmWithin.
+func (s *sampler) calm(t *testing.T) {
+	t.Helper()
+	begun := time.Now()
+	for time.Since(begun) < calmWithin {
+		if isCalm(s.between(time.Now().Add(-calmFor-time.Second), time.Now().Add(-time.Second))) {
+			t.Logf("%s: the machine is calm after %s", t.Name(), seconds(time.Since(begun)))
+			return
+		}
+		pause(t, time.Second)
+	}
+	t.Logf("%s: the machine is not calm after %s", t.Name(), calmWithin)
+}
+
+const (
+	// calmWithin is how long a measurement waits for a calm machine, and calmFor how long it must be calm.
+	calmWithin, calmFor = 90 * time.Second, 5 * time.Second
+	// calmFloor is how long a ConfigMap may take on a calm machine. It takes 15 ms if nothing else runs.
+	calmFloor = 300 * time.Millisecond
+)
+
+// isCalm reports whether the ConfigMaps of all samples arrived in time.
+func isCalm(of []sample) bool {
+	return len(of) > 0 && !slices.ContainsFunc(of, func(x sample) bool { return x.floor == 0 || x.floor > calmFloor })
+}
+
 // stop and resume control whether samples are created.
 func (s *sampler) stop()   { s.set(true) }
 func (s *sampler) resume() { s.set(false) }
@@ -281,6 +308,29 @@ func TestSlower(t *testing.T) {
 			}
 			if err := slower(before, during); (err != nil) != row.slower {
 				t.Errorf("slower returns %v, expected an error: %v", err, row.slower)
+			}
+		})
+	}
+}
+
+// TestCalm checks when a measurement begins.
+func TestCalm(t *testing.T) {
+	for name, row := range map[string]struct {
+		floors []time.Duration
+		calm   bool
+	}{
+		"no sample":               {},
+		"all are fast":            {floors: []time.Duration{20 * time.Millisecond, calmFloor}, calm: true},
+		"one is slow":             {floors: []time.Duration{20 * time.Millisecond, calmFloor + 1, 20 * time.Millisecond}},
+		"one has not arrived yet": {floors: []time.Duration{20 * time.Millisecond, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var of []sample
+			for _, floor := range row.floors {
+				of = append(of, sample{took: 9 * time.Second, floor: floor})
+			}
+			if is := isCalm(of); is != row.calm {
+				t.Errorf("calm is %v", is)
 			}
 		})
 	}

@@ -26,6 +26,7 @@ func main() {
 		fmt.Println("rulefleet-manager", version)
 		return
 	}
+	collectOften()
 	leaveHeadroom()
 	act := run
 	if o.releaseSpokes {

@@ -163,6 +163,20 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
+// GOGC takes precedence.
+func TestCollectOften(t *testing.T) {
+	was := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(was)
+	for env, want := range map[string]int{"": garbage, "80": 80, "off": -1} {
+		t.Setenv("GOGC", env)
+		debug.SetGCPercent(map[string]int{"": 100, "80": 80, "off": -1}[env]) // as the runtime does
+		collectOften()
+		if got := debug.SetGCPercent(100); got != want {
+			t.Errorf("with GOGC=%q, it is %d", env, got)
+		}
+	}
+}
+
 func TestReleases(t *testing.T) {
 	const mib = 1 << 20
 	r := releases{}

@@ -40,6 +40,9 @@ const (
 	// askInterval is the time between two requests for the number of workloads of a kind without an informer. Together with
 	// period and the interval of the writes, it is below the minute within which a change must show.
 	askInterval = 20 * time.Second
+	// processWait is how long the numbers of a spoke wait for workloads that are about to be processed. Where workloads are
+	// created all the time, there are always some.
+	processWait = 20 * time.Second
 	// recountInterval is the longest time between two counts of a spoke in which nothing has changed.
 	recountInterval = time.Minute
 	// settleTime is how long the summaries of the templates wait after a start for spokes that are not connected.
@@ -302,13 +305,14 @@ func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.Spo
 	now := c.Clock.Now()
 	if done = complete; complete {
 		is.complete, is.processed = s.Since, now
+	}
+	counts := complete || is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(processWait)
+	if counts {
 		c.replaceLocked(is, sumsOf(of))
 	}
-	// Where workloads are made all the time, some are always about to be processed.
-	complete = complete || is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(publishInterval)
 	kinds, known := is.kinds(listed)
 	c.mu.Unlock()
-	if !complete || !known {
+	if !counts || !known {
 		return false, nil
 	}
 	rules, err := hub.NamingWorkloads(ctx, c.Hub, s.Name)

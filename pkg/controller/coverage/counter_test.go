@@ -83,7 +83,7 @@ func newFleet(t *testing.T, deployments []string, spokes ...string) *fleet {
 	}
 	onHub.WithObjects(&v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}})
 	for _, name := range deployments {
-		inSpoke.WithObjects(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}})
+		inSpoke.WithObjects(object(name))
 	}
 	f.informers = &informertest.FakeInformers{Scheme: scheme}
 	onHub.WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -149,6 +149,11 @@ func (f *fleet) count() string {
 		return "unknown"
 	}
 	return fmt.Sprintf("%d/%d", is.Workloads[0].Covered, is.Workloads[0].Total)
+}
+
+// object is a Deployment of the spoke.
+func object(name string) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 }
 
 // evaluates creates the AlertRule of a Deployment.
@@ -241,7 +246,7 @@ func TestUnchanged(t *testing.T) {
 			{"the same outcome", func() { f.record(coverage.Generated, "cart") }, false},
 			{"another outcome", func() { f.record(coverage.Failed, "cart") }, true},
 			{"a workload is gone", func() {
-				if err := f.inSpoke.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}}); err != nil {
+				if err := f.inSpoke.Delete(t.Context(), object("cart")); err != nil {
 					t.Fatal(err)
 				}
 				f.counter.Record(f.spokes[0], deployment("cart"), nil)
@@ -275,7 +280,7 @@ func TestUnchanged(t *testing.T) {
 				t.Errorf("%s: it is counted once more", step.name)
 			}
 		}
-		if err := f.inSpoke.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}); err != nil {
+		if err := f.inSpoke.Delete(t.Context(), object("web")); err != nil {
 			t.Fatal(err)
 		}
 		f.counter.Record(f.spokes[0], deployment("web"), nil)
@@ -430,7 +435,7 @@ func TestSummary(t *testing.T) {
 		}
 		f.record(coverage.Generated, "c")
 		f.counter.Record(f.spokes[0], deployment("e"), nil)
-		if err := f.inSpoke.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "e"}}); err != nil {
+		if err := f.inSpoke.Delete(t.Context(), object("e")); err != nil {
 			t.Fatal(err)
 		}
 		for range publishInterval/period + 1 {
@@ -454,6 +459,36 @@ func TestSummary(t *testing.T) {
 		f.count()
 		if is := f.counter.Summary("down"); is == nil || *is != want {
 			t.Errorf("after a start, got %+v", is)
+		}
+	})
+}
+
+// TestBusySpoke has numbers of a spoke in which one workload is about to be processed whenever it is counted.
+func TestBusySpoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, []string{"a", "b"}, "eu")
+		f.evaluates("a")
+		f.record(coverage.Generated, "a")
+		f.record(coverage.Disabled, "b")
+		for range publishInterval / period {
+			f.count()
+		}
+		if err := f.inSpoke.Create(t.Context(), object("new")); err != nil {
+			t.Fatal(err)
+		}
+		f.counter.Changed("eu")
+		f.record(coverage.Generated, "b")
+		f.evaluates("b")
+		f.expect(f.count(), "1/2", "the new one is about to be processed")
+		for range processWait / period {
+			f.count()
+		}
+		f.expect(f.count(), "2/3", "it still is")
+		for range publishInterval / period {
+			f.count()
+		}
+		if is, want := f.counter.Summary("down"), (v1alpha1.TemplateSummary{Matched: 2, Generated: 2}); is == nil || *is != want {
+			t.Errorf("got %+v", is)
 		}
 	})
 }

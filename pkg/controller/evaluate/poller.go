@@ -239,7 +239,7 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 		return nil, err
 	}
 	hub.WithEvaluators(t.cluster, t.evaluators, "")
-	if !t.spoke.RulesServed {
+	if !t.spoke.RulesServed || len(t.cluster.Chosen()) == 0 { // nobody is asked about them
 		return t, nil
 	}
 	standing, err := p.standing(ctx, t.spoke.Reader, *t.cluster)

@@ -328,6 +328,30 @@ func TestEvaluatorsThatAreGone(t *testing.T) {
 	if n := len(w.state("s").evaluators); n != 1 {
 		t.Errorf("%d are kept", n)
 	}
+	w.read.List = nil
+	w.once()
+	if n := len(w.state("s").evaluators); n != 0 {
+		t.Errorf("without an evaluator, %d are kept", n)
+	}
+}
+
+// Rules are read only if an evaluator is asked about them.
+func TestRulesReadForAPoll(t *testing.T) {
+	t.Parallel()
+	w, _ := newWorld(t, object(1, "up == 0"))
+	for _, tc := range []struct {
+		evaluators []v1alpha1.Evaluator
+		read       int
+	}{{[]v1alpha1.Evaluator{prometheus}, 1}, {nil, 0}} {
+		w.read.List = tc.evaluators
+		task, err := w.task(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(task.objects) != tc.read {
+			t.Errorf("with %d evaluators, %d rules are read", len(tc.evaluators), len(task.objects))
+		}
+	}
 }
 
 // A ThanosRuler adds its external labels to its rules.
