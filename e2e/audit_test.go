@@ -153,6 +153,17 @@ func TestRestartWritesNothing(t *testing.T) {
 		must(t, f.Hub.Client.Create(t.Context(), alertRule(fmt.Sprintf("rule-%d", i), "shop", onNamed(spokeA))))
 	}
 	within(t, time.Minute, "200 rules ready", func(ctx context.Context) error { return ready(ctx, f.Fleet, 2*each) })
+	// Two changes of its numbers are further apart than the silence that settle waits for.
+	within(t, time.Minute, "the template counts all Deployments", func(ctx context.Context) error {
+		template := &v1alpha1.AlertRuleTemplate{}
+		if err := f.Hub.Client.Get(ctx, client.ObjectKey{Name: builtIn}, template); err != nil {
+			return err
+		}
+		if is := template.Status.Summary; is == nil || is.Generated != each {
+			return fmt.Errorf("its summary is %+v", is)
+		}
+		return nil
+	})
 	f.settle(t)
 	if statuses := count(requests(t, f.Hub, fleet.HubUser), "patch rulepacks/status"); statuses < packs || statuses > 2*packs { // one each, unless the machine is busy for seconds
 		t.Errorf("%d RulePacks cost %d writes of their status", packs, statuses)

@@ -41,7 +41,7 @@ const (
 	// far is the spoke behind a long round trip.
 	far = "far"
 	// settled is how long a manager is quiet before its memory is measured: it returns memory to the system meanwhile.
-	settled = 40 * time.Second
+	settled = 35 * time.Second
 	// samples is how many Deployments a round of a latency creates.
 	samples = 20
 	// benchPatience is how long a round may take.
@@ -582,7 +582,7 @@ func (b *bench) farSpoke(t *testing.T) {
 	for _, row := range []struct {
 		away  time.Duration
 		rules int
-	}{{10 * time.Millisecond, 250}, {300 * time.Millisecond, 250}, {100 * time.Millisecond, 2000}} {
+	}{{10 * time.Millisecond, 100}, {300 * time.Millisecond, 100}, {100 * time.Millisecond, 2000}} {
 		first := there
 		createMany(t, b.Hub, row.rules-first, 8, func(i int) client.Object {
 			return alertRule(fmt.Sprintf("far-%d", first+i), benchNamespace, onNamed(far))

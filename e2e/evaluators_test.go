@@ -102,7 +102,7 @@ func pendingSince(ctx context.Context, prometheus, alert string) (string, error)
 // have no effect.
 func (e *evaluating) tenants(t *testing.T) {
 	m := e.Spoke(spokeA)
-	ar := written("tenants", "deg(test_tenants) > 0", onNamed(spokeA)) // Prometheus 2.30 would not know the function
+	ar := written("tenants", "deg(last_over_time(test_tenants[5m])) > 0", onNamed(spokeA)) // Prometheus 2.30 would not know deg; a scrape may be late
 	ar.Spec.For = "1h"
 	key := create(t, e.Hub, ar)
 	e.first.SetMetric("test_tenants", nil, 1)

@@ -153,7 +153,8 @@ func (s *oneSpoke) deregistered(t *testing.T) {
 		}
 		s.reconnect(t, func() { s.register(t, s.good) })
 		expectPushed(t, s.spoke, last, 0)
-		must(t, wrote(s.spoke, "delete"))
+		// A list shows the deletion before it is in the audit log.
+		eventually(t, "it is deleted in the spoke", func(context.Context) error { return wrote(s.spoke, "delete") })
 		onHub, err := s.Hub.Audit().Events(func(e controlplane.AuditEvent) bool {
 			transition := e.ObjectRef.Resource == "spokeclusters" || e.ObjectRef.Resource == "events"
 			return e.IsWrite() && e.User.Username == fleet.HubUser && !transition

@@ -337,6 +337,8 @@ func TestWarOfTwins(t *testing.T) {
 	namespace(t, "same", at.m)
 	same := create(t, f.Hub, alertRule("same", "same", at.on()))
 	at.settle(t)
+	// It starts before anything is measured, because its start takes the machine for seconds.
+	second := startManagerWith(t, other, fleet.ManagerOptions{Dir: t.TempDir(), HubID: hubID})
 	f.measure(t)
 
 	twin := alertRule("same", "same", onEvery())
@@ -348,9 +350,7 @@ func TestWarOfTwins(t *testing.T) {
 		wars[only].object = func(o controlplane.AuditObject) bool {
 			return o.Resource == "prometheusrules" && o.Name == rule.ObjectName(hubID, rule.AlertRuleKey(only.Namespace, only.Name))
 		}
-		var second *fleet.Manager
 		r.inject(func() {
-			second = startManagerWith(t, other, fleet.ManagerOptions{Dir: t.TempDir(), HubID: hubID})
 			must(t, other.RegisterKubeconfig(t.Context(), at.name, at.kubeconfig, nil))
 		}, func() { _ = second.Stop() })
 		expectSpoke(t, other, at.name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonContested, "")

@@ -307,9 +307,12 @@ func (l *losing) ordinaryDelete(t *testing.T) {
 	must(t, l.Hub.Client.Delete(t.Context(), ar))
 	expectPushed(t, l.spoke, key, 0)
 	l.expectWaiting(t, lostRules-1)
-	if got := l.deletions(t); len(got) != 1 {
-		t.Errorf("%d deletions: %q", len(got), got)
-	}
+	eventually(t, "there is one deletion", func(context.Context) error { // a list shows it before the audit log
+		if got := l.deletions(t); len(got) != 1 {
+			return fmt.Errorf("%d deletions: %q", len(got), got)
+		}
+		return nil
+	})
 }
 
 func (l *losing) alertRulesRestored(t *testing.T) {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// garbage is how much may be allocated between two garbage collections, in percent of what is live. Go's own value is 100.
-// A burst of new rules leaves long-lived objects between garbage, which keeps that memory in use after it: with 50, the
-// manager needs a tenth less memory with 10,000 rules, and a burst takes as long as before.
-const garbage = 50
+// gcPercent is the value of GOGC unless the environment sets it. Go's default is 100. In a burst of new rules, long-lived
+// objects are allocated between garbage, and the memory around them stays in use. With 50, the manager needs a tenth less
+// memory with 10,000 rules, and a burst takes no longer.
+const gcPercent = 50
 
-// collectOften sets how often garbage is collected, unless GOGC does.
+// collectOften sets the garbage collection target to gcPercent, unless GOGC is set.
 func collectOften() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
+		debug.SetGCPercent(gcPercent)
 	}
 }
 
@@ -51,8 +51,8 @@ const (
 )
 
 // releaseMemory returns free memory to the system whenever the manager has become quiet, until ctx ends. By itself, Go
-// keeps as much as the heap had at its largest for minutes, such as while the first lists are read, and then twice
-// what is live.
+// keeps as much as the heap had at its largest for minutes, such as while the first lists are read, and then one
+// and a half times the live heap.
 func releaseMemory(ctx context.Context) {
 	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	tick := time.NewTicker(releaseInterval)

@@ -167,7 +167,7 @@ func TestHeadroom(t *testing.T) {
 func TestCollectOften(t *testing.T) {
 	was := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(was)
-	for env, want := range map[string]int{"": garbage, "80": 80, "off": -1} {
+	for env, want := range map[string]int{"": gcPercent, "80": 80, "off": -1} {
 		t.Setenv("GOGC", env)
 		debug.SetGCPercent(map[string]int{"": 100, "80": 80, "off": -1}[env]) // as the runtime does
 		collectOften()

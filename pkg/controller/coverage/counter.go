@@ -40,8 +40,8 @@ const (
 	// askInterval is the time between two requests for the number of workloads of a kind without an informer. Together with
 	// period and the interval of the writes, it is below the minute within which a change must show.
 	askInterval = 20 * time.Second
-	// processWait is how long the numbers of a spoke wait for workloads that are about to be processed. Where workloads are
-	// created all the time, there are always some.
+	// processWait is how long after the last complete count a spoke is counted although some workloads are not processed
+	// yet. In a spoke where workloads are created all the time, a count may never be complete.
 	processWait = 20 * time.Second
 	// recountInterval is the longest time between two counts of a spoke in which nothing has changed.
 	recountInterval = time.Minute
@@ -250,7 +250,10 @@ func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
 	sc := &v1alpha1.SpokeCluster{}
 	err := c.Hub.Get(ctx, client.ObjectKey{Name: s.Name}, sc)
 	switch {
-	case apierrors.IsNotFound(err), c.Spokes.Away(s.Name):
+	case apierrors.IsNotFound(err):
+		return nil
+	case c.Spokes.Away(s.Name):
+		c.away(s.Name)
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading SpokeCluster %s: %w", s.Name, err)
@@ -268,6 +271,15 @@ func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
 		c.Changed(s.Name)
 	}
 	return err
+}
+
+// away has the numbers of a spoke that does not answer stay. When it does again, its new workloads are about to be processed.
+func (c *Counter) away(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is := c.spokes[name]; is != nil {
+		is.processed = c.Clock.Now()
+	}
 }
 
 // begin returns what is known of a spoke, whether nothing was known, and whether it is to be counted: something has changed,
@@ -306,7 +318,8 @@ func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.Spo
 	if done = complete; complete {
 		is.complete, is.processed = s.Since, now
 	}
-	counts := complete || is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(processWait)
+	// For a former engagement, no outcome is known.
+	counts := complete || len(of) > 0 && is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(processWait)
 	if counts {
 		c.replaceLocked(is, sumsOf(of))
 	}

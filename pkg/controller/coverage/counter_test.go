@@ -313,18 +313,35 @@ func TestAway(t *testing.T) {
 			t.Errorf("%d requests to a spoke that does not answer", n-requests)
 		}
 		f.away = false
-		old := f.spokes[0]
-		f.engage()
-		f.record(coverage.Generated, "web")
-		f.counter.Record(old, deployment("cart"), coverage.Outcomes{"down": coverage.Generated}) // a worker is late
-		f.count()
-		f.expect(f.count(), "1/2", "not all were processed since it is back")
-		if is := f.counter.sums["down"]; is.Matched != 2 {
+		if err := f.inSpoke.Create(t.Context(), object("new")); err != nil {
+			t.Fatal(err)
+		}
+		f.counter.Changed("eu")
+		f.record(coverage.Disabled, "cart")
+		f.expect(f.count(), "1/2", "it is back, and a new workload is about to be processed")
+		if is := f.counter.sums["down"]; is.Matched != 2 || is.Disabled != 0 {
 			t.Errorf("its template has %+v", is)
 		}
+		f.record(coverage.Generated, "new")
+		f.expect(f.count(), "2/3", "all were processed since it is back")
+		old := f.spokes[0]
+		f.engage()
+		f.record(coverage.Generated, "web", "new")
+		f.counter.Record(old, deployment("cart"), coverage.Outcomes{"down": coverage.Generated}) // a worker is late
+		f.count()
+		<-time.After(2 * processWait)
+		f.counter.Changed("eu")
+		if err := f.counter.count(t.Context(), old); err != nil { // the round began before it was engaged again
+			t.Fatal(err)
+		}
+		f.expect(f.count(), "2/3", "not all were processed since it was engaged again")
+		if is := f.counter.sums["down"]; is.Matched != 3 {
+			t.Errorf("its template has %+v", is)
+		}
+		f.evaluates("new")
 		f.record(coverage.Generated, "cart")
 		f.count()
-		f.expect(f.count(), "2/2", "all were processed")
+		f.expect(f.count(), "3/3", "all were processed")
 	})
 }
 
@@ -463,7 +480,7 @@ func TestSummary(t *testing.T) {
 	})
 }
 
-// TestBusySpoke has numbers of a spoke in which one workload is about to be processed whenever it is counted.
+// TestBusySpoke checks the numbers of a spoke in which one workload is never processed.
 func TestBusySpoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, []string{"a", "b"}, "eu")

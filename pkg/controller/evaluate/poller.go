@@ -165,7 +165,8 @@ type task struct {
 	// evaluators are those of the spoke as last read.
 	evaluators []v1alpha1.Evaluator
 	// objects are the PrometheusRules that stand for sources, by UID, and packs those of RulePacks. groups are those of AlertRules by the name
-	// of their group, and packGroups those of RulePacks; nil if several have a group of that name.
+	// of their group, and packGroups those of RulePacks; nil if several have a group of that name. All are empty if no evaluator
+	// is chosen.
 	objects    map[types.UID]*monitoringv1.PrometheusRule
 	packs      map[types.UID]bool
 	groups     map[string]*monitoringv1.PrometheusRule
@@ -239,7 +240,7 @@ func (p *Poller) task(ctx context.Context, name string) (*task, error) {
 		return nil, err
 	}
 	hub.WithEvaluators(t.cluster, t.evaluators, "")
-	if !t.spoke.RulesServed || len(t.cluster.Chosen()) == 0 { // nobody is asked about them
+	if !t.spoke.RulesServed || len(t.cluster.Chosen()) == 0 { // there is no evaluator to ask about rules
 		return t, nil
 	}
 	standing, err := p.standing(ctx, t.spoke.Reader, *t.cluster)

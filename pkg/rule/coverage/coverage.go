@@ -49,7 +49,8 @@ type Input struct {
 	// Trusted are the namespaces of the hub in which an AlertRule may name any workload. In another one, it covers only
 	// workloads in the spoke's namespace of the same name.
 	Trusted []string
-	// Outcomes returns what became of a workload.
+	// Outcomes returns what became of a workload, or nil if it was not processed yet. Without an AlertRule, such a workload
+	// counts as not covered, and is not listed: it is not known yet whether a template selects it.
 	Outcomes func(rule.Key) Outcomes
 }
 
@@ -86,8 +87,12 @@ func Of(in *Input) Result {
 				n.Covered++
 				continue
 			}
+			outcomes := in.Outcomes(w)
+			if outcomes == nil && rules[w] == 0 {
+				continue
+			}
 			out.Uncovered = append(out.Uncovered, v1alpha1.UncoveredWorkload{
-				Kind: k.Kind, Namespace: v1alpha1.NamespaceName(w.Namespace), Name: w.Name, Reason: reason(rules[w], in.Outcomes(w)),
+				Kind: k.Kind, Namespace: v1alpha1.NamespaceName(w.Namespace), Name: w.Name, Reason: reason(rules[w], outcomes),
 			})
 		}
 		out.Workloads = append(out.Workloads, n)

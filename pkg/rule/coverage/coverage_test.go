@@ -68,6 +68,9 @@ func TestReason(t *testing.T) {
 		"of another namespace":       {rules: []*v1alpha1.AlertRule{named(adminIn, rule.Key{Kind: "Deployment", Namespace: "bank", Name: "web"}, v1alpha1.PhaseEvaluating)}, want: "NoTemplate"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if tc.outcomes == nil {
+				tc.outcomes = Outcomes{}
+			}
 			in := &Input{
 				Cluster: rule.Cluster{Name: "eu"}, Trusted: []string{generatedIn, adminIn},
 				Kinds:    []Kind{{Kind: v1alpha1.DeploymentKind, Workloads: []rule.Key{web}, Known: true}},
@@ -110,7 +113,7 @@ func TestOf(t *testing.T) {
 	rules = append(rules, *named(adminIn, job, v1alpha1.PhaseEvaluating))
 	in := &Input{
 		Cluster: rule.Cluster{Name: "eu"}, Trusted: []string{generatedIn, adminIn}, Rules: rules,
-		Outcomes: func(rule.Key) Outcomes { return nil },
+		Outcomes: func(rule.Key) Outcomes { return Outcomes{} },
 		Kinds: []Kind{
 			{Kind: v1alpha1.DeploymentKind, Workloads: deployments, Known: true},
 			{Kind: v1alpha1.StatefulSetKind, Workloads: []rule.Key{first}, Known: true},
@@ -127,6 +130,16 @@ func TestOf(t *testing.T) {
 	if len(got.Uncovered) != maxUncovered || got.Uncovered[0].Name != "db" || got.Uncovered[1].Name != "web-01" || got.Uncovered[3].Name != "web-03" || got.Uncovered[4].Name != "web-05" {
 		t.Errorf("got %d: %+v", len(got.Uncovered), got.Uncovered)
 	}
+	in.Outcomes = func(w rule.Key) Outcomes {
+		if w == first {
+			return nil
+		}
+		return Outcomes{}
+	}
+	if is := Of(in); !slices.Equal(is.Workloads, want) || is.Uncovered[0].Name != "web-01" {
+		t.Errorf("while one is not processed yet, got %+v", is)
+	}
+	in.Outcomes = func(rule.Key) Outcomes { return Outcomes{} }
 	slices.Reverse(deployments)
 	if again := Of(in); !slices.Equal(again.Uncovered, got.Uncovered) {
 		t.Error("the list depends on the order of the workloads")

@@ -305,7 +305,7 @@ func (m *Member) InstallCRDs(ctx context.Context, dir, pattern string) error {
 }
 
 func (m *Member) waitEstablished(ctx context.Context, name string) error {
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		if err := m.Client.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
 			return false, err

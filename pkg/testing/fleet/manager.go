@@ -109,7 +109,7 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 }
 
 func (m *Manager) waitHealthy(ctx context.Context, url string) error {
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-m.process.Done():
 			return false, fmt.Errorf("it ended: %w\n%s", m.process.ExitErr(), tail(m.LogPath))

@@ -69,7 +69,7 @@ func requests() []request {
 		live,
 		read("past events of Deployments", deployments+watch+"${page.version}", metadata),
 		read("rest as of the first page", deployments+"?limit=200&continue=${page.continue}", metalist),
-		read("streamed Deployments", deployments+"?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=1&watch=true", metadata),
+		read("streamed Deployments", deployments+"?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=4&watch=true", metadata),
 		read("events of namespaces", "/api/v1/namespaces"+watch+"${namespaces.version}", metadata),
 
 		read("no rule", rules+"?limit=1", metalist),
