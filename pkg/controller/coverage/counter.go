@@ -110,6 +110,8 @@ type counted struct {
 	// The last count began at the time at, with this version of the SpokeCluster. changed is true if something has changed
 	// since then, or if that count was not complete.
 	changed bool
+	// early is true if that count had a result that may not be shown yet, because the manager has just started.
+	early   bool
 	at      time.Time
 	version string
 	// sums are the workloads by template.
@@ -294,11 +296,12 @@ func (c *Counter) begin(ctx context.Context, s *spoke.Spoke, version string) (is
 	}
 	now := c.Clock.Now()
 	c.askLocked(ctx, is, s)
-	if !is.changed && is.complete.Equal(s.Since) && is.version == version && now.Sub(is.at) < c.Intervals.Of(recountInterval) {
+	due = is.changed || is.early && c.startedLocked(now)
+	if !due && is.complete.Equal(s.Since) && is.version == version && now.Sub(is.at) < c.Intervals.Of(recountInterval) {
 		is.processed = now
 		return is, false, false
 	}
-	is.changed, is.at, is.version = false, now, version // what changes from now on may be missed by this count
+	is.changed, is.early, is.at, is.version = false, false, now, version // what changes from now on may be missed by this count
 	return is, first, true
 }
 
@@ -332,8 +335,8 @@ func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.Spo
 	if err != nil {
 		return false, err //nolint:wrapcheck // it says all
 	}
-	shown := c.show(sc, is, coverage.Of(&coverage.Input{Cluster: *hub.ClusterOf(sc), Kinds: kinds, Rules: rules, Trusted: c.Trusted, Outcomes: decoded(of)}))
-	return done && shown, nil
+	c.show(sc, is, coverage.Of(&coverage.Input{Cluster: *hub.ClusterOf(sc), Kinds: kinds, Rules: rules, Trusted: c.Trusted, Outcomes: decoded(of)}))
+	return done, nil
 }
 
 // decoded returns the outcomes of each workload.
@@ -348,25 +351,24 @@ func decoded(of map[rule.Key]unique.Handle[string]) func(rule.Key) coverage.Outc
 	}
 }
 
-// show publishes the coverage of a spoke if it has changed. It returns false if the spoke has none to compare it with, and it
-// is too early to publish one.
-func (c *Counter) show(sc *v1alpha1.SpokeCluster, is *counted, result coverage.Result) bool {
+// show publishes the coverage of a spoke if it has changed. Soon after a start, there is none to compare it with, and what
+// the status shows stays.
+func (c *Counter) show(sc *v1alpha1.SpokeCluster, is *counted, result coverage.Result) {
 	c.mu.Lock()
 	news := c.spokes[sc.Name] == is
 	if is.shown == nil {
-		news = news && (len(sc.Status.Workloads) == 0 || c.startedLocked(c.Clock.Now()))
+		is.early = len(sc.Status.Workloads) > 0 && !c.startedLocked(c.Clock.Now())
+		news = news && !is.early
 	} else {
 		news = news && !same(*is.shown, result)
 	}
 	if news {
 		is.shown = &result
 	}
-	shown := is.shown != nil
 	c.mu.Unlock()
 	if news {
 		c.Spokes.ChangedSoon(sc.Name)
 	}
-	return shown
 }
 
 // startedLocked reports whether the manager has run for a while. Until then, what statuses show stays, because a restart
