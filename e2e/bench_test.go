@@ -41,7 +41,7 @@ const (
 	// far is the spoke behind a long round trip.
 	far = "far"
 	// settled is how long a manager is quiet before its memory is measured: it returns memory to the system meanwhile.
-	settled = 35 * time.Second
+	settled = 32 * time.Second
 	// samples is how many Deployments a round of a latency creates.
 	samples = 20
 	// benchPatience is how long a round may take.

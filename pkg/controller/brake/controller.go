@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -69,11 +68,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		Named("brake").
 		Watches(&v1alpha1.SpokeCluster{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(concerned)).
 		WatchesRawSource(changed).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 2,
-			RateLimiter:             queue.Backoff[reconcile.Request](),
-			ReconciliationTimeout:   time.Minute,
-		}).
+		WithOptions(queue.ControllerOptions[reconcile.Request](2)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller that holds deletions: %w", err)

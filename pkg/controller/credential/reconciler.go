@@ -15,7 +15,6 @@ import (
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -103,11 +102,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("credential").
 		Watches(&corev1.Secret{}, &handler.EnqueueRequestForObject{}).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 4,
-			RateLimiter:             queue.Backoff[reconcile.Request](),
-			ReconciliationTimeout:   time.Minute,
-		}).
+		WithOptions(queue.ControllerOptions[reconcile.Request](4)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller for tokens of spokes: %w", err)

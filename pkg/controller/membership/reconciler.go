@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -118,11 +117,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager) error {
 		Watches(&corev1.Secret{}, byName).
 		Watches(&v1alpha1.SpokeCluster{}, byName).
 		WatchesRawSource(r.Provider.Changes()).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 4,
-			RateLimiter:             queue.Backoff[reconcile.Request](),
-			ReconciliationTimeout:   time.Minute,
-		}).
+		WithOptions(queue.ControllerOptions[reconcile.Request](4)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller for SpokeClusters: %w", err)

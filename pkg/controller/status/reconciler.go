@@ -166,13 +166,7 @@ func (r *Reconciler) onShown(ctx context.Context, name string) {
 	}
 }
 
-func options[R comparable]() controller.TypedOptions[R] {
-	return controller.TypedOptions[R]{
-		MaxConcurrentReconciles: 8,
-		RateLimiter:             spokequeue.Backoff[R](),
-		ReconciliationTimeout:   time.Minute,
-	}
-}
+func options[R comparable]() controller.TypedOptions[R] { return spokequeue.ControllerOptions[R](8) }
 
 // later enqueues the object of an event after the debounce, so that the first verdicts on a new rule are part
 // of its first write.

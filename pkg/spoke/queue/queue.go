@@ -71,7 +71,7 @@ func New(o Options) *Queue {
 	}
 	limiter := Backoff[Request]()
 	q := &Queue{
-		PriorityQueue: priorityqueue.New(o.Name, func(o *priorityqueue.Opts[Request]) { o.RateLimiter = limiter }),
+		PriorityQueue: newStoppable(o.Name, limiter),
 		name:          o.Name,
 		place:         o.Place,
 		answers:       o.Answering,

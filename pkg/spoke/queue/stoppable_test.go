@@ -1,0 +1,82 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+)
+
+// heldBack stops a priority queue while it hands out a key, with its locks held: it then measures its depth.
+type heldBack struct {
+	workqueue.MetricsProvider
+
+	handsOut, goOn chan struct{}
+}
+
+// number is every metric of the queue.
+type number struct{ decreased func() }
+
+func (number) Inc()            {}
+func (n number) Dec()          { n.decreased() }
+func (number) Set(float64)     {}
+func (number) Observe(float64) {}
+
+func (h *heldBack) NewDepthMetric(string) workqueue.GaugeMetric {
+	return number{decreased: func() {
+		h.handsOut <- struct{}{}
+		<-h.goOn
+	}}
+}
+func (*heldBack) NewAddsMetric(string) workqueue.CounterMetric           { return number{} }
+func (*heldBack) NewLatencyMetric(string) workqueue.HistogramMetric      { return number{} }
+func (*heldBack) NewWorkDurationMetric(string) workqueue.HistogramMetric { return number{} }
+func (*heldBack) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return number{}
+}
+
+func (*heldBack) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return number{}
+}
+func (*heldBack) NewRetriesMetric(string) workqueue.CounterMetric { return number{} }
+
+// TestShutDownWhileAKeyIsHandedOut shuts a queue down when it is about to hand a key to a worker. Another worker is done
+// with a key only then, and both end.
+func TestShutDownWhileAKeyIsHandedOut(t *testing.T) {
+	t.Parallel()
+	h := &heldBack{handsOut: make(chan struct{}), goOn: make(chan struct{})}
+	q := newStoppable("test", Backoff[string](), func(o *priorityqueue.Opts[string]) { o.MetricProvider = h })
+	q.Add("first")
+	got := make(chan bool)
+	get := func() {
+		_, shutdown := q.Get()
+		got <- shutdown
+	}
+	go get()
+	<-h.handsOut
+	h.goOn <- struct{}{}
+	if <-got {
+		t.Fatal("the queue is shut down")
+	}
+	q.Add("second")
+	go get()
+	<-h.handsOut
+	q.ShutDown()
+	if !<-got {
+		t.Error("a worker gets a key after the shutdown")
+	}
+	close(h.goOn) // nobody takes the key
+	go func() {
+		q.Done("first")
+		get()
+	}()
+	select {
+	case shutdown := <-got:
+		if !shutdown {
+			t.Error("a worker gets a key after the shutdown")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a worker that is done does not end")
+	}
+}
