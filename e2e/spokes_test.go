@@ -153,7 +153,7 @@ func (s *oneSpoke) deregistered(t *testing.T) {
 		}
 		s.reconnect(t, func() { s.register(t, s.good) })
 		expectPushed(t, s.spoke, last, 0)
-		// A list shows the deletion before it is in the audit log.
+		// The audit log shows a deletion later than a list does.
 		eventually(t, "it is deleted in the spoke", func(context.Context) error { return wrote(s.spoke, "delete") })
 		onHub, err := s.Hub.Audit().Events(func(e controlplane.AuditEvent) bool {
 			transition := e.ObjectRef.Resource == "spokeclusters" || e.ObjectRef.Resource == "events"

@@ -22,7 +22,7 @@ import (
 const (
 	// readyWithin is how soon a manager that waited for its hub must be ready once the hub is back.
 	readyWithin = 10 * time.Second
-	// atWorkWithin is how soon it must be at work. It would wait for longer if the lease was not its own pod's.
+	// atWorkWithin is how soon it must be at work. If the lease did not belong to its own pod, it would wait longer.
 	atWorkWithin = leader.LeaseDuration - time.Second
 )
 

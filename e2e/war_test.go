@@ -337,7 +337,7 @@ func TestWarOfTwins(t *testing.T) {
 	namespace(t, "same", at.m)
 	same := create(t, f.Hub, alertRule("same", "same", at.on()))
 	at.settle(t)
-	// It starts before anything is measured, because its start takes the machine for seconds.
+	// Start it before the measurement: a start keeps the machine busy for seconds.
 	second := startManagerWith(t, other, fleet.ManagerOptions{Dir: t.TempDir(), HubID: hubID})
 	f.measure(t)
 

@@ -307,7 +307,7 @@ func (l *losing) ordinaryDelete(t *testing.T) {
 	must(t, l.Hub.Client.Delete(t.Context(), ar))
 	expectPushed(t, l.spoke, key, 0)
 	l.expectWaiting(t, lostRules-1)
-	eventually(t, "there is one deletion", func(context.Context) error { // a list shows it before the audit log
+	eventually(t, "there is one deletion", func(context.Context) error { // the audit log shows it later than a list
 		if got := l.deletions(t); len(got) != 1 {
 			return fmt.Errorf("%d deletions: %q", len(got), got)
 		}

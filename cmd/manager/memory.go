@@ -10,7 +10,7 @@ import (
 )
 
 // gcPercent is the value of GOGC unless the environment sets it. Go's default is 100. In a burst of new rules, long-lived
-// objects are allocated between garbage, and the memory around them stays in use. With 50, the manager needs a tenth less
+// objects are allocated among short-lived ones, and the memory around them stays in use. With 50, the manager needs a tenth less
 // memory with 10,000 rules, and a burst takes no longer.
 const gcPercent = 50
 

@@ -275,7 +275,8 @@ func (c *Counter) count(ctx context.Context, s *spoke.Spoke) error {
 	return err
 }
 
-// away has the numbers of a spoke that does not answer stay. When it does again, its new workloads are about to be processed.
+// away keeps the numbers of a spoke that does not answer. Once it answers again, its new workloads get processWait to be
+// processed.
 func (c *Counter) away(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -321,8 +322,7 @@ func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.Spo
 	if done = complete; complete {
 		is.complete, is.processed = s.Since, now
 	}
-	// For a former engagement, no outcome is known.
-	counts := complete || len(of) > 0 && is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(processWait)
+	counts := complete || of != nil && is.complete.Equal(s.Since) && now.Sub(is.processed) >= c.Intervals.Of(processWait)
 	if counts {
 		c.replaceLocked(is, sumsOf(of))
 	}

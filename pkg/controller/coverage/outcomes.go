@@ -61,14 +61,17 @@ func (o *outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcome
 }
 
 // read returns the outcomes of workloads of a spoke. complete is false while one of them was not processed since the
-// spoke was engaged.
+// spoke was engaged. They are nil if it has been engaged again meanwhile.
 func (o *outcomes) read(s *spoke.Spoke, workloads []rule.Key) (out map[rule.Key]unique.Handle[string], complete bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	out, complete = make(map[rule.Key]unique.Handle[string], len(workloads)), true
 	e := o.spokes[s.Name]
-	if e == nil || !e.since.Equal(s.Since) {
+	switch {
+	case e == nil || e.since.Before(s.Since):
 		return out, len(workloads) == 0
+	case e.since.After(s.Since):
+		return nil, false
 	}
 	for _, w := range workloads {
 		of, known := e.of[hash(w)]

@@ -139,7 +139,12 @@ func TestOf(t *testing.T) {
 	if is := Of(in); !slices.Equal(is.Workloads, want) || is.Uncovered[0].Name != "web-01" {
 		t.Errorf("while one is not processed yet, got %+v", is)
 	}
-	in.Outcomes = func(rule.Key) Outcomes { return Outcomes{} }
+	in.Outcomes = func(rule.Key) Outcomes { return nil }
+	in.Rules = append(in.Rules, *named(generatedIn, deployments[1], v1alpha1.PhaseSelected))
+	if is := Of(in); len(is.Uncovered) != 1 || is.Uncovered[0].Name != "web-01" || is.Uncovered[0].Reason != v1alpha1.UncoveredNotEvaluating {
+		t.Errorf("while none is processed yet, got %+v", is.Uncovered)
+	}
+	in.Outcomes, in.Rules = func(rule.Key) Outcomes { return Outcomes{} }, rules
 	slices.Reverse(deployments)
 	if again := Of(in); !slices.Equal(again.Uncovered, got.Uncovered) {
 		t.Error("the list depends on the order of the workloads")

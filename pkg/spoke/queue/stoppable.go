@@ -9,15 +9,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
-// stoppable is a priority queue whose workers all end when it is shut down. With that of controller-runtime before 0.25, a
-// getter that leaves because of the shutdown may still be counted as waiting. The queue then blocks, with its locks held, while
-// it hands out the next key, and so does every worker that is done with a key
-// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538). The manager would wait for them for 30 s, and keep
-// the Lease meanwhile.
+// stoppable is a priority queue that lets all workers end when it is shut down. In controller-runtime 0.24.1, a getter that
+// returns because of the shutdown is still counted as waiting. The queue can then block while it hands out the next key. It
+// holds its locks, so every worker that calls Done blocks too
+// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538). The manager would wait 30 s for these workers, and
+// keep the Lease. Remove this type with controller-runtime 0.25, which multicluster-runtime 0.24 does not allow yet.
 type stoppable[T comparable] struct {
 	priorityqueue.PriorityQueue[T]
 
-	// turn lets one getter in at a time, so that none enters while another one leaves because of the shutdown.
+	// turn admits one getter at a time. Otherwise a getter could wait for a lock that the blocked queue holds.
 	turn chan struct{}
 
 	mu    sync.Mutex

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -10,8 +11,6 @@ import (
 
 // heldBack stops a priority queue while it hands out a key, with its locks held: it then measures its depth.
 type heldBack struct {
-	workqueue.MetricsProvider
-
 	handsOut, goOn chan struct{}
 }
 
@@ -62,21 +61,34 @@ func TestShutDownWhileAKeyIsHandedOut(t *testing.T) {
 	q.Add("second")
 	go get()
 	<-h.handsOut
+	const waiting = 8
+	var comes sync.WaitGroup
+	comes.Add(waiting)
+	for range waiting {
+		go func() {
+			comes.Done()
+			get()
+		}()
+	}
+	comes.Wait()
 	q.ShutDown()
-	if !<-got {
-		t.Error("a worker gets a key after the shutdown")
+	expectEnd := func(what string) {
+		select {
+		case shutdown := <-got:
+			if !shutdown {
+				t.Errorf("%s gets a key after the shutdown", what)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s does not end", what)
+		}
+	}
+	for range 1 + waiting {
+		expectEnd("a worker that waits")
 	}
 	close(h.goOn) // nobody takes the key
 	go func() {
 		q.Done("first")
 		get()
 	}()
-	select {
-	case shutdown := <-got:
-		if !shutdown {
-			t.Error("a worker gets a key after the shutdown")
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("a worker that is done does not end")
-	}
+	expectEnd("a worker that is done")
 }
