@@ -10,8 +10,8 @@ import (
 )
 
 // gcPercent is the value of GOGC unless the environment sets it. Go's default is 100. In a burst of new rules, long-lived
-// objects are allocated among short-lived ones, and the memory around them stays in use. With 50, the manager needs a tenth less
-// memory with 10,000 rules, and a burst takes no longer.
+// objects are allocated among short-lived ones, and the memory around them stays in use. With 50, the manager needs a
+// tenth less memory with 10,000 rules, and a burst takes no longer.
 const gcPercent = 50
 
 // collectOften sets the garbage collection target to gcPercent, unless GOGC is set.

@@ -110,8 +110,6 @@ type counted struct {
 	// The last count began at the time at, with this version of the SpokeCluster. changed is true if something has changed
 	// since then, or if that count was not complete.
 	changed bool
-	// early is true if that count had a result that may not be shown yet, because the manager has just started.
-	early   bool
 	at      time.Time
 	version string
 	// sums are the workloads by template.
@@ -297,12 +295,12 @@ func (c *Counter) begin(ctx context.Context, s *spoke.Spoke, version string) (is
 	}
 	now := c.Clock.Now()
 	c.askLocked(ctx, is, s)
-	due = is.changed || is.early && c.startedLocked(now)
+	due = is.changed || is.shown == nil && c.startedLocked(now) // the last result could not be shown yet
 	if !due && is.complete.Equal(s.Since) && is.version == version && now.Sub(is.at) < c.Intervals.Of(recountInterval) {
 		is.processed = now
 		return is, false, false
 	}
-	is.changed, is.early, is.at, is.version = false, false, now, version // what changes from now on may be missed by this count
+	is.changed, is.at, is.version = false, now, version // what changes from now on may be missed by this count
 	return is, first, true
 }
 
@@ -357,8 +355,7 @@ func (c *Counter) show(sc *v1alpha1.SpokeCluster, is *counted, result coverage.R
 	c.mu.Lock()
 	news := c.spokes[sc.Name] == is
 	if is.shown == nil {
-		is.early = len(sc.Status.Workloads) > 0 && !c.startedLocked(c.Clock.Now())
-		news = news && !is.early
+		news = news && (len(sc.Status.Workloads) == 0 || c.startedLocked(c.Clock.Now()))
 	} else {
 		news = news && !same(*is.shown, result)
 	}

@@ -69,9 +69,8 @@ func New(o Options) *Queue {
 	if o.Place == nil {
 		o.Place = func(req Request) Lane { return Lane{Namespace: req.Namespace} }
 	}
-	limiter := Backoff[Request]()
 	q := &Queue{
-		PriorityQueue: newStoppable(o.Name, limiter),
+		PriorityQueue: newStoppable(o.Name, Backoff[Request]()),
 		name:          o.Name,
 		place:         o.Place,
 		answers:       o.Answering,
@@ -221,11 +220,8 @@ func (q *Queue) Done(req Request) {
 	}
 	q.lanes.done(req, now)
 	q.grantLocked(nil)
-	ended := q.ended
 	q.mu.Unlock()
-	if !ended {
-		q.PriorityQueue.Done(req) // the key may be handed out again from now on
-	}
+	q.PriorityQueue.Done(req) // the key may be handed out again from now on
 }
 
 // SetCircuit parks a spoke's keys when its circuit opens, and releases them when it closes.
