@@ -183,10 +183,10 @@ func (e *serving) next(t *testing.T, what string) *Spoke {
 	}
 }
 
-// until waits until a condition is true.
+// until waits until a condition is true of a spoke that is observed, which it is soon after it is engaged.
 func (e *serving) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); {
+	for deadline := time.Now().Add(30 * time.Second); e.p.Observation("s") == nil || !is(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 30 s: %s; it shows %+v", what, e.p.Observation("s"))
 		}
