@@ -356,7 +356,7 @@ func (x *exploration) deploys() string {
 	x.say("%s in %s wants its alerts: %s", what, s.name, value)
 	x.touched["all"] = true
 	update(x.t, s.m, w, func(w client.Object) {
-		w.SetAnnotations(map[string]string{v1alpha1.AdjustmentPrefix + "alerts": value})
+		w.SetAnnotations(map[string]string{alertsAnnotation: value})
 	})
 	return "annotate a workload"
 }

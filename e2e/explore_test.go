@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -45,6 +46,8 @@ const (
 	driftedRounds = 20
 	// strangerName is a cluster that answers now and then in place of a spoke.
 	strangerName = "stranger"
+	// alertsAnnotation turns the alerts of a workload off.
+	alertsAnnotation = v1alpha1.AdjustmentPrefix + "alerts"
 )
 
 var exploredRender = delivery.Options{HubID: hubID, AdminNamespace: fleet.Namespace, RuleNamespace: "monitoring", ClusterLabel: "cluster"}
@@ -215,6 +218,7 @@ func (x *exploration) round() {
 	if x.losing {
 		x.losing, x.lost = false, time.Now()
 	}
+	within(x.t, convergedWithin, "the numbers in the statuses are right", x.counted)
 	must(x.t, x.kept())
 	if wrote := x.stranger(); len(wrote) > 0 {
 		x.t.Errorf("written to a cluster that is no spoke: %q", wrote)
@@ -450,6 +454,52 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 	}
 	slices.Sort(faults)
 	return faults, nil
+}
+
+// counted compares the numbers in the statuses of the spokes and of the template with what is there.
+func (x *exploration) counted(ctx context.Context) error {
+	t := template("explored")
+	var rules v1alpha1.AlertRuleList
+	if err := errors.Join(read(ctx, x.Hub, client.ObjectKeyFromObject(t), t), x.Hub.Client.List(ctx, &rules, client.MatchingLabels{v1alpha1.TemplateLabel: t.Name})); err != nil {
+		return err
+	}
+	var faults []string
+	disabled := 0
+	for _, s := range x.spokes {
+		sc := membership(s.name)
+		if err := read(ctx, x.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
+			return err
+		}
+		held, err := x.held(ctx, s)
+		if err != nil {
+			return err
+		}
+		workloads := map[v1alpha1.WorkloadKind]int{}
+		for _, kind := range rule.WorkloadKinds() {
+			var list metav1.PartialObjectMetadataList
+			list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
+			if err := s.m.Client.List(ctx, &list); err != nil {
+				return err
+			}
+			workloads[kind] = len(list.Items)
+			for i := range list.Items {
+				if o := &list.Items[i]; o.Namespace == exploredNamespace && o.Annotations[alertsAnnotation] == "disabled" && slices.Contains(rule.KindsOf(t), kind) {
+					disabled++
+				}
+			}
+		}
+		for _, fault := range oracle.CountFaults(sc, workloads, len(held)) {
+			faults = append(faults, fmt.Sprintf("%s; the spoke has %q", fault, slices.SortedFunc(maps.Keys(held), oracle.CompareKeys)))
+		}
+	}
+	want := v1alpha1.TemplateSummary{Matched: int32(len(rules.Items) + disabled), Generated: int32(len(rules.Items)), Disabled: int32(disabled)}
+	if is := ptr.Deref(t.Status.Summary, v1alpha1.TemplateSummary{}); is != want {
+		faults = append(faults, fmt.Sprintf("the template's summary is %+v, and should be %+v", is, want))
+	}
+	if len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
+	}
+	return nil
 }
 
 // quiet checks that when all is as it should be, nobody writes.

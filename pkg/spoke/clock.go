@@ -7,8 +7,10 @@ import (
 )
 
 const (
-	// leastAhead is the smallest difference of clocks that counts. The header Date has whole seconds.
+	// leastAhead is the smallest difference of clocks that counts.
 	leastAhead = 2 * time.Second
+	// resolution is that of the header Date, which leaves out the fraction of the second.
+	resolution = time.Second
 	// mostAhead is the largest one. A clock that is further ahead is broken, and tells nothing about objects.
 	mostAhead = 365 * 24 * time.Hour
 )
@@ -17,7 +19,7 @@ const (
 // probes. After it was set right, the objects from before still have its times.
 type Clock struct {
 	mu sync.Mutex
-	// ahead is the largest difference, and until the latest time of the clock while there was one.
+	// ahead is the largest difference there may have been, and until the latest time of the clock while there was one.
 	ahead time.Duration
 	until time.Time
 }
@@ -34,7 +36,7 @@ func (c *Clock) Saw(h http.Header, now time.Time) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ahead = max(c.ahead, d)
+	c.ahead = max(c.ahead, d+resolution)
 	if c.until.Before(date) {
 		c.until = date
 	}
@@ -52,7 +54,7 @@ func (s *Spoke) Made(created time.Time) time.Time {
 	if created.After(s.Clock.until.Add(unseenAhead)) {
 		return created // the clock has been right since then
 	}
-	return created.Add(-s.Clock.ahead)
+	return created.Add(-s.Clock.ahead).Truncate(time.Second) // as all times that it is compared with
 }
 
 // unseenAhead is how long after an answer the clock may still be ahead, until the next one tells.

@@ -6,16 +6,20 @@ package spoke
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	cryptorand "crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"maps"
+	"math/big"
 	"math/rand" //nolint:depguard // client-go's jitter uses its global source
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strconv"
@@ -128,11 +132,18 @@ func (a acceptor) Close() error { a.close(); return nil }
 // Addr implements net.Listener.
 func (a acceptor) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
 
-// certificate is that of the address.
+// certificate is that of the address, which clients do not check. Its kind of key needs the least time.
 var certificate = sync.OnceValue(func() tls.Certificate {
-	s := httptest.NewTLSServer(nil)
-	defer s.Close()
-	return s.TLS.Certificates[0]
+	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	cert, err := x509.CreateCertificate(cryptorand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}
 })
 
 func exploreSpoke(s *explore.Script) *exploration {
@@ -192,8 +203,13 @@ func (e *exploration) end() {
 
 // remaining returns another goroutine of this bubble that still runs, or "".
 func remaining() string {
-	text := make([]byte, 4<<20)
-	stacks := strings.Split(string(text[:runtime.Stack(text, true)]), "\n\n")
+	text := make([]byte, 64<<10)
+	n := runtime.Stack(text, true)
+	for n == len(text) { // it is cut off
+		text = make([]byte, 2*n)
+		n = runtime.Stack(text, true)
+	}
+	stacks := strings.Split(string(text[:n]), "\n\n")
 	_, bubble, _ := strings.Cut(stacks[0], ", ")
 	bubble, _, _ = strings.Cut(bubble, "]")
 	for _, stack := range stacks[1:] {

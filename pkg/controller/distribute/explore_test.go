@@ -56,6 +56,15 @@ type exploration struct {
 	denies  bool   // an admission webhook in the spoke denies each write
 	// ahead is how far the spoke's clock was ahead when an object was created.
 	ahead map[types.UID]time.Duration
+	// decisions are what people decided, by versions of a rule and of the SpokeCluster.
+	decisions map[[2]client.Object]*decision
+}
+
+// decision is what belongs in the spoke.
+type decision struct {
+	o         *monitoringv1.PrometheusRule
+	suspended bool
+	err       error
 }
 
 // process is a manager with the Reconciler.
@@ -110,7 +119,7 @@ func (p *process) Forget(of rule.Key, _ string) {
 // explore starts a hub with a spoke.
 func explore(s *model.Schedule) *exploration {
 	kind := rapid.SampledFrom([]string{v1alpha1.AlertRuleKind, v1alpha1.RulePackKind}).Draw(s.T, "kind")
-	e := &exploration{Schedule: s, kind: kind, lost: map[types.NamespacedName]types.UID{}, ahead: map[types.UID]time.Duration{}}
+	e := &exploration{Schedule: s, kind: kind, lost: map[types.NamespacedName]types.UID{}, ahead: map[types.UID]time.Duration{}, decisions: map[[2]client.Object]*decision{}}
 	for _, ns := range []string{"shop", "monitoring"} {
 		o := spoke.NamespaceMetadata()
 		o.Name = ns
@@ -126,6 +135,7 @@ func explore(s *model.Schedule) *exploration {
 		return nil
 	}
 	e.Mend = func() { e.denies = false }
+	e.Undo = e.hubIsRestored
 	e.Begin()
 	if rapid.Bool().Draw(e.T, "with rules") {
 		e.Say("a person has applied rules, and they have arrived")
@@ -156,7 +166,7 @@ func (e *exploration) start(of *model.Process) {
 	})
 	p.reconciler, p.SawOnHub, p.SawInSpoke, p.Process.Reconcile = r, p.sawOnHub, p.sawInSpoke, r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
-		r.Guard.Live, p.spoke.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
+		r.Guard.Live, p.spoke.Live = live.New(e.Reads(e.Hub), clock.RealClock{}), live.New(e.Reads(e.Spoke), clock.RealClock{})
 		p.spoke.Clock.Saw(http.Header{"Date": {e.Spoke.Now().UTC().Format(http.TimeFormat)}}, time.Now())
 		p.ahead = max(p.ahead, e.Spoke.Ahead)
 	}
@@ -164,6 +174,7 @@ func (e *exploration) start(of *model.Process) {
 		r.Forget(name)
 		r.Contests.ForgetSpoke(name)
 	}
+	p.Restored = func() { r.Contests.ForgetSpoke(model.SpokeName) }
 	p.Engaged = func() {
 		p.spoke.Since = time.Now()
 		r.onEngaged(ctx, model.SpokeName, p.Queue)
@@ -220,16 +231,20 @@ func (e *exploration) wants(key types.NamespacedName) (o *monitoringv1.Prometheu
 
 // decided returns what people decided about a rule in the spoke, whether it is written there or not.
 func (e *exploration) decided(key types.NamespacedName) (o *monitoringv1.PrometheusRule, suspended bool, err error) {
-	c, err := hub.Cluster(context.Background(), e.Hub, "s")
-	if err != nil {
-		return nil, false, err
-	}
-	if c == nil {
+	source, sc := e.source(key), e.Hub.Find(model.Ref{Kind: "SpokeCluster", NamespacedName: types.NamespacedName{Name: model.SpokeName}})
+	if sc == nil {
 		return nil, false, errNoCluster
 	}
-	hub.WithEvaluators(c, nil, "")
-	o, err = oracle.Wanted(e.source(key), *c, exploredRender)
-	return o, c.Suspended, err
+	of := [2]client.Object{source, sc}
+	is := e.decisions[of]
+	if is == nil {
+		c := hub.ClusterOf(sc.(*v1alpha1.SpokeCluster))
+		hub.WithEvaluators(c, nil, "")
+		o, err := oracle.Wanted(source, *c, exploredRender)
+		is = &decision{o, c.Suspended, err}
+		e.decisions[of] = is
+	}
+	return is.o, is.suspended, is.err
 }
 
 var errNoCluster = errors.New("there is no SpokeCluster")
@@ -242,7 +257,9 @@ func find(s *model.Server, namespace, name string) *monitoringv1.PrometheusRule 
 // serve is the spoke's API server. It checks each write.
 func (p *process) serve(action clienttesting.Action) (_ bool, out runtime.Object, err error) {
 	if action.GetVerb() == "get" {
-		out, err = p.write(action)
+		if err = p.e.ReadFault(); err == nil {
+			out, err = p.write(action)
+		}
 		return true, out, err
 	}
 	if p.e.denies {
@@ -376,6 +393,8 @@ func (e *exploration) observe() {
 		wanted[key.String()] = !known || want != nil
 		if meant, _, err := e.decided(key); err == nil && meant != nil {
 			delete(e.Unlabeled, o.GetUID()) // it does not depend on the labels that were lost
+		} else if e.source(key) != nil && !e.byLabel(key) {
+			delete(e.Unlabeled, o.GetUID()) // a person decided against it
 		}
 	}
 	e.Observe(wanted)
@@ -444,6 +463,7 @@ func (e *exploration) personDeletesARule(*rapid.T) {
 		e.Skip("there is none")
 	}
 	e.Say("a person deletes rule %s", key.Name)
+	delete(e.lost, key)
 	_ = e.Hub.Delete(model.Ref{Kind: e.kind, NamespacedName: key}, nil)
 }
 
@@ -512,6 +532,37 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 	}
 	e.backup = nil
 	e.Budget.Edits++
+}
+
+// hubIsRestored notes what a restore of the hub undoes: nobody asked for the removal of what was wanted before.
+func (e *exploration) hubIsRestored() (done func()) {
+	before := map[types.NamespacedName]types.UID{}
+	var labels map[string]string
+	for _, sc := range e.Hub.Objects("SpokeCluster") {
+		labels = sc.GetLabels()
+	}
+	unlabeled := map[types.UID]bool{}
+	for _, o := range e.Spoke.Objects("PrometheusRule") {
+		of, stands := rule.StandsFor(o, hubID)
+		key := of.NamespacedName()
+		if want, known := e.wants(key); stands && (!known || want != nil || e.lost[key] == o.GetUID()) {
+			before[key] = o.GetUID()
+		}
+		unlabeled[o.GetUID()] = true
+	}
+	return func() {
+		clear(e.lost)
+		for key, uid := range before {
+			if source := e.source(key); source == nil || !rule.MaybeEnabled(source) {
+				e.lost[key] = uid
+			}
+		}
+		for _, sc := range e.Hub.Objects("SpokeCluster") {
+			if len(labels) > 0 && !maps.Equal(labels, sc.GetLabels()) {
+				e.Lost, e.Unlabeled = labels, unlabeled
+			}
+		}
+	}
 }
 
 // ours picks an object of a rule in the spoke.

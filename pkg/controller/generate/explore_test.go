@@ -134,6 +134,7 @@ func explore(s *model.Schedule) *exploration {
 	e.Register(map[string]string{"env": "prod"})
 	e.Start = e.start
 	e.Managed = func() map[types.NamespacedName]client.Object { return e.Hub.Objects("AlertRule") }
+	e.Undo = e.hubIsRestored
 	e.Begin()
 	if rapid.Bool().Draw(e.T, "with a template") {
 		e.Say("a person has applied a template, and workloads have AlertRules")
@@ -165,9 +166,10 @@ func (e *exploration) start(p *model.Process) {
 	})
 	p.Reconcile = r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
-		r.Guard.Live, only.one.Live = live.New(e.Hub, clock.RealClock{}), live.New(e.Spoke, clock.RealClock{})
+		r.Guard.Live, only.one.Live = live.New(e.Reads(e.Hub), clock.RealClock{}), live.New(e.Reads(e.Spoke), clock.RealClock{})
 	}
 	p.Forget = r.Forget
+	p.Restored = func() { r.Contests.ForgetSpoke(model.SpokeName) }
 	p.Engaged = func() {
 		only.one.Since = time.Now()
 		r.replay(ctx, model.SpokeName, p.Queue)
@@ -212,7 +214,8 @@ func (e *exploration) workloads() (out []rule.Key) {
 	return out
 }
 
-// wanted returns the AlertRules of a workload by name. known is false without a SpokeCluster.
+// wanted returns the AlertRules of a workload by name, with the labels of the SpokeCluster, or other labels. known is
+// false without either.
 func (e *exploration) wanted(key rule.Key, labels map[string]string) (_ map[string]*v1alpha1.AlertRule, known bool) {
 	d, ok := e.Spoke.Find(refOf(key)).(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -220,6 +223,9 @@ func (e *exploration) wanted(key rule.Key, labels map[string]string) (_ map[stri
 	}
 	ns, _ := e.Spoke.Find(model.Ref{Kind: "Namespace", NamespacedName: types.NamespacedName{Name: key.Namespace}}).(*metav1.PartialObjectMetadata)
 	c, err := hub.Cluster(context.Background(), e.Hub, model.SpokeName)
+	if c == nil && labels != nil {
+		c = &rule.Cluster{Name: model.SpokeName}
+	}
 	if err != nil || c == nil {
 		return nil, false
 	}
@@ -300,6 +306,10 @@ func (e *exploration) observe() {
 		wanted[ar.Name] = !known || want[ar.Name] != nil
 		if known && want[ar.Name] != nil {
 			delete(e.Unlabeled, ar.UID) // it does not depend on the labels that were lost
+		} else if e.Unlabeled[ar.UID] {
+			if before, _ := e.wanted(workloadOf(ar), e.Lost); before[ar.Name] == nil {
+				delete(e.Unlabeled, ar.UID) // a person decided against it
+			}
 		}
 	}
 	e.Observe(wanted)
@@ -587,6 +597,23 @@ func (e *exploration) hubLosesRules(*rapid.T) {
 	})
 }
 
+// hubIsRestored forgets what a restore of the hub undoes: AlertRules, templates and labels are those of one moment again.
+func (e *exploration) hubIsRestored() (done func()) {
+	return func() {
+		clear(e.lost)
+		e.Unlabeled = nil
+		for _, o := range e.Hub.Objects("AlertRule") {
+			ar := o.(*v1alpha1.AlertRule)
+			if ar.Spec.For != e.edited[ar.UID] || ar.Annotations[v1alpha1.ResetFieldsAnnotation] != "" {
+				delete(e.edited, ar.UID)
+			}
+			if len(templating.Overridden(ar)) > 0 {
+				e.touched[ar.UID] = true
+			}
+		}
+	}
+}
+
 func (e *exploration) hubDefinesRulesAgain(*rapid.T) { e.DefineAgain("alertrules") }
 
 // personRestoresRules applies the backup as the documentation says.
@@ -619,7 +646,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 			e.Fatal(err)
 		}
 		e.touched[restored.GetUID()] = true
-		if was.Annotations[v1alpha1.ResetFieldsAnnotation] == "" { // otherwise it is reset again
+		if restored.GetAnnotations()[v1alpha1.ResetFieldsAnnotation] == "" { // otherwise it is reset again
 			e.edited[restored.GetUID()] = was.Spec.For
 		}
 	}

@@ -23,13 +23,28 @@ type Cache struct {
 	server  *Server
 	at      int
 	objects map[Ref]client.Object
-	indexes map[string]client.IndexerFunc
+	indexes map[string]*index
+}
+
+// index is an index of a kind by a field. Objects do not change, so each is indexed once.
+type index struct {
+	of     client.IndexerFunc
+	values map[client.Object][]string
+}
+
+func (i *index) has(o client.Object, value string) bool {
+	values, known := i.values[o]
+	if !known {
+		values = i.of(o)
+		i.values[o] = values
+	}
+	return slices.Contains(values, value)
 }
 
 // NewCache returns a Cache whose first list shows a number of the Server's changes. A list with resourceVersion
 // 0 may be as old as the watch cache of any replica of the API server.
 func NewCache(s *Server, at int) *Cache {
-	c := &Cache{server: s, indexes: map[string]client.IndexerFunc{}}
+	c := &Cache{server: s, indexes: map[string]*index{}}
 	c.begin(at)
 	return c
 }
@@ -44,7 +59,7 @@ func (c *Cache) begin(at int) {
 
 // IndexField implements client.FieldIndexer.
 func (c *Cache) IndexField(_ context.Context, o client.Object, field string, fn client.IndexerFunc) error {
-	c.indexes[kindOf(o)+" "+field] = fn
+	c.indexes[kindOf(o)+" "+field] = &index{of: fn, values: map[client.Object][]string{}}
 	return nil
 }
 
@@ -112,7 +127,7 @@ func get(objects map[Ref]client.Object, key client.ObjectKey, o client.Object) e
 	return nil
 }
 
-func listObjects(objects map[Ref]client.Object, indexes map[string]client.IndexerFunc, list client.ObjectList, opts ...client.ListOption) error {
+func listObjects(objects map[Ref]client.Object, indexes map[string]*index, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	kind := strings.TrimSuffix(kindOf(list), "List")
 	if m, ok := list.(*metav1.PartialObjectMetadataList); ok {
@@ -138,16 +153,16 @@ func listObjects(objects map[Ref]client.Object, indexes map[string]client.Indexe
 	return meta.SetList(list, items)
 }
 
-func matchesFields(indexes map[string]client.IndexerFunc, kind string, o client.Object, opts *client.ListOptions) (bool, error) {
+func matchesFields(indexes map[string]*index, kind string, o client.Object, opts *client.ListOptions) (bool, error) {
 	if opts.FieldSelector == nil {
 		return true, nil
 	}
 	for _, q := range opts.FieldSelector.Requirements() {
-		fn := indexes[kind+" "+q.Field]
-		if fn == nil {
+		by := indexes[kind+" "+q.Field]
+		if by == nil {
 			return false, fmt.Errorf("there is no index %s of %s", q.Field, kind)
 		}
-		if !slices.Contains(fn(o), q.Value) {
+		if !by.has(o, q.Value) {
 			return false, nil
 		}
 	}

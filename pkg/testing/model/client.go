@@ -2,7 +2,9 @@ package model
 
 import (
 	"context"
+	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -25,6 +27,39 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 // List implements client.Reader.
 func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return c.Process.OnHub.List(ctx, list, opts...)
+}
+
+// Reads returns a reader of a Server, past the caches. A read fails when a fault of the Schedule hits it.
+func (s *Schedule) Reads(on *Server) client.Reader { return &reads{s, on} }
+
+type reads struct {
+	s  *Schedule
+	on *Server
+}
+
+// Get implements client.Reader.
+func (r *reads) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := r.s.ReadFault(); err != nil {
+		return err
+	}
+	return r.on.Get(ctx, key, o, opts...)
+}
+
+// List implements client.Reader.
+func (r *reads) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := r.s.ReadFault(); err != nil {
+		return err
+	}
+	return r.on.List(ctx, list, opts...)
+}
+
+// ReadFault returns the error of a read past the caches, if it has to fail.
+func (s *Schedule) ReadFault() error {
+	if !s.unread {
+		return nil
+	}
+	s.unread = false
+	return apierrors.NewInternalError(errors.New("not read"))
 }
 
 // Patch implements client.Writer. Several parts of a process write SpokeClusters and statuses, each from its cache, so

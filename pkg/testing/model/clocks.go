@@ -20,8 +20,8 @@ var record = client.ObjectKey{Namespace: "rulefleet-system", Name: "rulefleet-hu
 // recordKinds creates the record, with the kinds that there are, as the first process does.
 func (s *Schedule) recordKinds() {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name}, Data: map[string]string{}}
-	for _, kind := range kinds {
-		crd := definition(kind)
+	for _, k := range kinds {
+		crd := definition(k.plural)
 		cm.Data[crd.Name] = string(s.Hub.Find(RefOf(crd)).GetUID())
 	}
 	s.Create(s.Hub, cm)
@@ -29,7 +29,7 @@ func (s *Schedule) recordKinds() {
 
 // Kinds returns what a new process knows of the kinds: the record.
 func (s *Schedule) Kinds() *hub.Kinds {
-	return hub.NewKinds(s.Hub, &recorder{on: s.Hub}, hub.RecordKeys{ConfigMap: record}, clock.RealClock{}, nil)
+	return hub.NewKinds(s.Reads(s.Hub), &recorder{on: s.Hub}, hub.RecordKeys{ConfigMap: record}, clock.RealClock{}, nil)
 }
 
 // recorder writes the record. The faults of a Schedule do not hit it, because it writes in a goroutine of its own.

@@ -29,6 +29,8 @@ type Process struct {
 	Away    bool
 	// Forget is called when the spoke is not registered any more. It is nil if nothing is read from spokes.
 	Forget func(name string)
+	// Restored is called when the spoke was restored from a backup. It may be nil.
+	Restored func()
 	// Begins is called before each reconcile.
 	Begins func()
 	// Reconcile is the Reconciler's.

@@ -53,19 +53,26 @@ type Schedule struct {
 	Lost      map[string]string
 	Unlabeled map[types.UID]bool
 
+	// Undo is called before the hub is restored from a backup. What it returns is called after that. Without it, the hub
+	// is not restored.
+	Undo func() (done func())
+
 	// Broken returns what else is broken at present, and Mend mends it. They may be nil.
 	Broken func() []string
 	Mend   func()
 
 	fault    string          // of the next write
+	unread   bool            // the next read past the caches fails
 	lagged   time.Duration   // how long the leader's caches have been behind
 	released map[string]bool // the rules whose removal a person acknowledged, as a SpokeCluster lists them
 	// hubBegin and spokeBegin are how many changes there were at the start.
 	hubBegin, spokeBegin int
 }
 
-// kinds are those of the API, by their plurals.
-var kinds = []string{"alertrules", "rulepacks", "alertruletemplates", "spokeclusters"}
+// kinds are those of the API.
+var kinds = []struct{ plural, kind string }{
+	{"alertrules", "AlertRule"}, {"rulepacks", "RulePack"}, {"alertruletemplates", "AlertRuleTemplate"}, {"spokeclusters", "SpokeCluster"},
+}
 
 // Explore checks a property of random schedules: see explore.Run.
 func Explore(t *testing.T, property func(*Schedule)) {
@@ -76,8 +83,8 @@ func Explore(t *testing.T, property func(*Schedule)) {
 // newSchedule returns a Schedule whose hub has the kinds of the API.
 func newSchedule(script *explore.Script) *Schedule {
 	s := &Schedule{Script: script, Budget: oracle.NewBudget(Hold), Hub: NewServer(time.Now), Spoke: NewServer(time.Now), released: map[string]bool{}}
-	for _, kind := range kinds {
-		s.Define(kind)
+	for _, k := range kinds {
+		s.Define(k.plural)
 	}
 	s.recordKinds()
 	return s
@@ -249,6 +256,63 @@ func (s *Schedule) writeFails(*rapid.T) {
 	s.Say("the next write: %s", s.fault)
 }
 
+func (s *Schedule) readFails(*rapid.T) {
+	s.unread = true
+	s.Say("the next read past the caches fails")
+}
+
+// spokeIsRestored restores the spoke's etcd from a backup. The sessions of all processes end. The leader may need some
+// time for the next one.
+func (s *Schedule) spokeIsRestored(*rapid.T) {
+	changes := s.Spoke.Length() - s.spokeBegin
+	if s.Leader.Forget == nil || changes == 0 {
+		s.Skip("nothing is lost")
+	}
+	n := rapid.IntRange(1, changes).Draw(s.T, "changes")
+	s.Say("the spoke is restored: its last %d changes are lost", n)
+	s.Spoke.Restore(s.Spoke.Length() - n)
+	s.spokeBegin, s.Disturbed = s.Spoke.Length(), true
+	for _, p := range []*Process{s.Leader, s.Former} {
+		if p == nil {
+			continue
+		}
+		p.Away = true
+		if p.Restored != nil {
+			p.Restored()
+		}
+		if p == s.Former || rapid.Bool().Draw(s.T, "at once") {
+			s.engageAgain(p)
+		}
+	}
+}
+
+// hubIsRestored restores the hub's etcd from a backup. A process notices it, records it and ends, and another starts.
+func (s *Schedule) hubIsRestored(*rapid.T) {
+	changes := s.Hub.Length() - s.hubBegin
+	if s.Undo == nil || changes == 0 {
+		s.Skip("nothing is lost")
+	}
+	n := rapid.IntRange(1, changes).Draw(s.T, "changes")
+	s.Say("the hub is restored: its last %d changes are lost", n)
+	done := s.Undo()
+	s.Hub.Restore(s.Hub.Length() - n)
+	for _, k := range kinds {
+		if crd := s.Hub.Find(RefOf(definition(k.plural))); crd != nil && crd.GetDeletionTimestamp() != nil {
+			s.Lose(k.plural, k.kind, func(types.NamespacedName, client.Object) {}) // the API server goes on with the deletion
+		}
+	}
+	if s.Defined("spokeclusters") && len(s.Hub.Objects("SpokeCluster")) == 0 {
+		s.registerAgain()
+	}
+	done()
+	s.hubBegin, s.Former, s.Disturbed, s.unread = s.Hub.Length(), nil, true, false
+	s.Budget.Edits++
+	if err := s.Kinds().RecordRestore(context.Background()); err != nil {
+		s.Fatal(err)
+	}
+	s.leadSome()
+}
+
 func (s *Schedule) allArrives(*rapid.T) {
 	s.Say("everything arrives, for a minute")
 	s.Live(time.Minute, func() {})
@@ -337,13 +401,13 @@ func (s *Schedule) sessionEnds(*rapid.T) {
 		p.Away = true
 		return
 	}
-	s.engageAgain()
+	s.Say("the leader engages the spoke again")
+	s.engageAgain(p)
 }
 
-func (s *Schedule) engageAgain() {
-	s.Say("the leader engages the spoke again")
-	s.Leader.InSpoke.begin(s.Spoke.Length()) // the lists of a session are consistent reads
-	s.Leader.engage()
+func (s *Schedule) engageAgain(p *Process) {
+	p.InSpoke.begin(s.Spoke.Length()) // the lists of a session are consistent reads
+	p.engage()
 }
 
 func (s *Schedule) news(where string, from *Cache, saw func(Change)) {
@@ -409,7 +473,7 @@ func (s *Schedule) formerEnds(*rapid.T) {
 func (s *Schedule) Run(operations map[string]func(*rapid.T), after, check func()) {
 	all := map[string]func(*rapid.T){
 		"label": s.personLabelsTheSpoke, "acknowledge": s.personAcknowledges, "loseSpokes": s.hubLosesSpokes, "defineSpokes": s.defineSpokesAgain,
-		"fault": s.writeFails, "time": s.timePasses, "allArrives": s.allArrives,
+		"fault": s.writeFails, "readFault": s.readFails, "restoreSpoke": s.spokeIsRestored, "restoreHub": s.hubIsRestored, "time": s.timePasses, "allArrives": s.allArrives,
 		"hubEvents": s.hubEventsArrive, "spokeEvents": s.spokeEventsArrive, "relist": s.watchesExpire,
 		"reconcile": s.reconciles, "reconcileMore": s.reconciles, "hubNews": s.HubNews, "spokeNews": s.spokeNews,
 		"leader": s.leaderChanges, "formerEnds": s.formerEnds, "session": s.sessionEnds, "clock": s.clockIsSet,
@@ -443,14 +507,15 @@ func (s *Schedule) faults() []string {
 		}
 	}
 	add(s.fault != "", "a write "+s.fault)
+	add(s.unread, "a read fails")
 	add(s.Former != nil, "two leaders")
 	add(s.Leader.Away, "no session")
 	add(s.Hub.Ahead != 0, "wrong hub clock")
 	add(s.Spoke.Ahead != 0, "wrong spoke clock")
 	add(s.Leader.OnHub.Behind() > 0, "old hub cache")
 	add(s.Leader.InSpoke.Behind() > 0, "old spoke cache")
-	for _, kind := range kinds {
-		add(!s.Defined(kind), "no "+kind)
+	for _, k := range kinds {
+		add(!s.Defined(k.plural), "no "+k.plural)
 	}
 	if s.Broken != nil {
 		out = append(out, s.Broken()...)
@@ -460,18 +525,18 @@ func (s *Schedule) faults() []string {
 
 func (s *Schedule) settle(after func()) {
 	s.Say("nothing is broken any more")
-	s.Former, s.fault = nil, ""
+	s.Former, s.fault, s.unread = nil, "", false
 	s.Hub.Ahead, s.Spoke.Ahead = 0, 0
 	if s.Mend != nil {
 		s.Mend()
 	}
 	if s.Leader.Away {
-		s.engageAgain()
+		s.engageAgain(s.Leader)
 	}
-	for _, kind := range kinds {
-		if !s.Defined(kind) {
+	for _, k := range kinds {
+		if !s.Defined(k.plural) {
 			s.Pass(2 * time.Second)
-			s.Define(kind)
+			s.Define(k.plural)
 		}
 	}
 	if len(s.Hub.Objects("SpokeCluster")) == 0 {

@@ -5,6 +5,7 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -56,8 +57,11 @@ type Server struct {
 
 	now     func() time.Time
 	version int64
+	uids    int
 	objects map[Ref]client.Object
 	history []Change
+	// versions are the versions after each change of the history.
+	versions []int64
 }
 
 // NewServer returns a Server without objects.
@@ -96,7 +100,8 @@ func (s *Server) Create(o client.Object) (client.Object, error) {
 
 func (s *Server) store(o client.Object) (client.Object, error) {
 	s.stamp(o)
-	o.SetUID(types.UID("uid-" + o.GetResourceVersion()))
+	s.uids++
+	o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.uids)))
 	o.SetGeneration(1)
 	o.SetCreationTimestamp(metav1.NewTime(s.Now().Truncate(time.Second)))
 	s.record(Change{Ref: RefOf(o), New: o})
@@ -197,8 +202,28 @@ func (s *Server) stamp(o client.Object) {
 }
 
 func (s *Server) record(c Change) {
-	s.history = append(s.history, c)
+	s.history, s.versions = append(s.history, c), append(s.versions, s.version)
 	apply(s.objects, c)
+}
+
+// Restore returns to the state after a number of changes, at least 1, as a restore of etcd from a backup does. Later
+// changes get versions that others had before.
+func (s *Server) Restore(at int) {
+	was := map[Ref]client.Object{}
+	for _, c := range s.history[:at] {
+		apply(was, c)
+	}
+	s.version = s.versions[at-1]
+	for _, r := range sorted(s.objects) {
+		if was[r] == nil {
+			s.record(Change{Ref: r, Old: s.objects[r]})
+		}
+	}
+	for _, r := range sorted(was) {
+		if is := s.objects[r]; is != was[r] {
+			s.record(Change{Ref: r, Old: is, New: was[r]})
+		}
+	}
 }
 
 func apply(objects map[Ref]client.Object, c Change) {

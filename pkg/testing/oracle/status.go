@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -110,4 +111,25 @@ func readyFaults(ar *v1alpha1.AlertRule, want bool) []string {
 		return []string{fmt.Sprintf("%s: Ready is %+v, and should be %v", ar.Name, c, want)}
 	}
 	return nil
+}
+
+// CountFaults returns what is wrong in the numbers of a spoke's status. workloads are the numbers of workloads in the
+// spoke by kind, and rules is the number of PrometheusRules of this hub.
+func CountFaults(sc *v1alpha1.SpokeCluster, workloads map[v1alpha1.WorkloadKind]int, rules int) []string {
+	var faults []string
+	compare := func(what string, is *int32, want int) {
+		if is == nil || int(*is) != want {
+			faults = append(faults, fmt.Sprintf("%s: %s is %d, and there are %d", sc.Name, what, ptr.Deref(is, -1), want))
+		}
+	}
+	compare("rules", sc.Status.Rules, rules)
+	compare("deployments", sc.Status.Deployments, workloads[v1alpha1.DeploymentKind])
+	totals := map[v1alpha1.WorkloadKind]*int32{}
+	for i := range sc.Status.Workloads {
+		totals[sc.Status.Workloads[i].Kind] = &sc.Status.Workloads[i].Total
+	}
+	for _, kind := range slices.Sorted(maps.Keys(workloads)) {
+		compare("workloads of kind "+string(kind), totals[kind], workloads[kind])
+	}
+	return faults
 }
