@@ -231,7 +231,7 @@ func (c *connection) run(ctx context.Context) {
 			continue
 		}
 		backoff = c.backoff()
-		c.seen.Counts = s.tally.first(time.Now())
+		c.seen.Counts = s.tally.first(c.reads.bounds.counts(), time.Now())
 		c.connected()
 		if err = c.tend(ctx, s); err == nil { // the connection ends
 			s.stop()
@@ -442,7 +442,7 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 		return err
 	}
 	c.seen.Writes = granted.writes()
-	if err := c.syncKind(ctx, s.cluster, WorkloadMetadata(v1alpha1.DeploymentKind), s.tally.deployments()); err != nil {
+	if err := c.syncKind(ctx, s.cluster, WorkloadMetadata(v1alpha1.DeploymentKind), nil); err != nil {
 		return err
 	}
 	if err := c.syncKind(ctx, s.cluster, NamespaceMetadata(), nil); err != nil {
@@ -460,7 +460,7 @@ func (c *connection) sync(ctx context.Context, s *session) error {
 
 // syncRules starts the informer of PrometheusRules, if the spoke serves them.
 func (c *connection) syncRules(ctx context.Context, s *session) error {
-	err := s.confirm(ctx, monitoringv1.PrometheusRuleName, c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, s.tally.rules(c.p.opts)))
+	err := s.confirm(ctx, monitoringv1.PrometheusRuleName, c.syncKind(ctx, s.cluster, &monitoringv1.PrometheusRule{}, c.p.opts.ours))
 	// An informer that did not sync in time looks like a timeout of the API server.
 	if err != nil && (!answered(err) || apierrors.IsTimeout(err)) {
 		return err
@@ -470,8 +470,9 @@ func (c *connection) syncRules(ctx context.Context, s *session) error {
 	return nil
 }
 
-// syncKind starts an informer, and waits until its first list is complete and counter has handled all of it.
-func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.Object, counter toolscache.ResourceEventHandler) error {
+// syncKind starts an informer, and waits until its first list is complete and all of it is counted. ours is that of
+// holdings.counting.
+func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.Object, ours func(metav1.Object) bool) error {
 	gvk, err := cl.GetClient().GroupVersionKindFor(o)
 	if err != nil {
 		return fmt.Errorf("%T: %w", o, err)
@@ -493,7 +494,7 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 		}
 		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
 	}
-	told, err := informer.AddEventHandler(c.reads.bounds.counting(gvk.Kind, counter))
+	told, err := informer.AddEventHandler(c.reads.bounds.counting(gvk.Kind, ours))
 	if err != nil {
 		return fmt.Errorf("counting %ss: %w", gvk.Kind, err)
 	}
@@ -575,7 +576,7 @@ func (c *connection) tended(ctx context.Context, s *session) error {
 			c.observe(disconnected(s.refused))
 			continue
 		}
-		if counts, news := s.tally.next(time.Now(), c.every(firstInterval)); news {
+		if counts, news := s.tally.next(c.reads.bounds.counts(), time.Now(), c.every(firstInterval)); news {
 			c.seen.Counts = counts
 		}
 		c.connected()

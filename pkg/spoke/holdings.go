@@ -1,19 +1,64 @@
 package spoke
 
 import (
+	"hash/maphash"
+	"math"
 	"sync"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
 
 // amount is a number of objects and their approximate size in bytes.
 type amount struct{ objects, bytes int64 }
 
-func (h *amount) add(o any, by int64) {
+func (a *amount) add(o any, by int64) {
+	a.objects += by
+	a.bytes += by * sizeOf(o)
+}
+
+// held is what the cache holds of a kind.
+type held struct {
+	amount
+	// ours is the number of objects of this hub.
+	ours int64
+	// each has what is counted of each object, by a hash of its namespace and name. An event does not say how the
+	// cache changes: a spoke may send the deletion of an object that it never had, or with another size.
+	each map[uint64]weight
+}
+
+// weight is what is counted of an object.
+type weight struct {
+	bytes int32
+	ours  bool
+}
+
+// names hashes the names of objects, so that a spoke can't choose names with the same hash.
+var names = maphash.MakeSeed()
+
+// set counts an object, in place of what was counted of its name. nil stands for one that the cache does not hold.
+func (h *held) set(o metav1.Object, is *weight) {
+	name := maphash.Comparable(names, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()})
+	if was, known := h.each[name]; known {
+		h.count(was, -1)
+		delete(h.each, name)
+	}
+	if is != nil {
+		h.count(*is, 1)
+		h.each[name] = *is
+	}
+}
+
+func (h *held) count(one weight, by int64) {
 	h.objects += by
-	h.bytes += by * sizeOf(o)
+	h.bytes += by * int64(one.bytes)
+	if one.ours {
+		h.ours += by
+	}
 }
 
 // holdings counts the objects in the caches of a session by kind, and reports when a limit is exceeded.
@@ -25,7 +70,7 @@ type holdings struct {
 	charge *Charge
 
 	mu    sync.Mutex
-	kinds map[string]amount
+	kinds map[string]*held
 	// lists are the sizes of those that are being read, by kind. Each will replace what is cached of its kind, which is kept
 	// until then.
 	lists map[string]int64
@@ -86,49 +131,58 @@ func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
 	return nil
 }
 
-// counting returns a handler that counts the cached objects of a kind and calls next, which may be nil.
-func (h *holdings) counting(kind string, next toolscache.ResourceEventHandler) toolscache.ResourceEventHandler {
-	if next == nil {
-		next = toolscache.ResourceEventHandlerFuncs{}
+// counting returns a handler that counts the cached objects of a kind. ours reports whether an object is one of this hub;
+// it may be nil.
+func (h *holdings) counting(kind string, ours func(metav1.Object) bool) toolscache.ResourceEventHandler {
+	set := func(in any) {
+		if o, ok := in.(metav1.Object); ok {
+			h.set(kind, o, &weight{bytes: int32(min(sizeOf(in), math.MaxInt32)), ours: ours != nil && ours(o)})
+		}
 	}
-	return toolscache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(o any, first bool) {
-			h.change(kind, nil, o)
-			next.OnAdd(o, first)
-		},
-		UpdateFunc: func(before, after any) {
-			h.change(kind, before, after)
-			next.OnUpdate(before, after)
-		},
-		DeleteFunc: func(o any) {
-			before := o
-			if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-				before = tombstone.Obj
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    set,
+		UpdateFunc: func(_, after any) { set(after) },
+		DeleteFunc: func(in any) {
+			if tombstone, ok := in.(toolscache.DeletedFinalStateUnknown); ok {
+				in = tombstone.Obj
 			}
-			h.change(kind, before, nil)
-			next.OnDelete(o)
+			if o, ok := in.(metav1.Object); ok {
+				h.set(kind, o, nil)
+			}
 		},
 	}
 }
 
-func (h *holdings) change(kind string, before, after any) {
+func (h *holdings) set(kind string, o metav1.Object, is *weight) {
 	h.mu.Lock()
-	is := h.kinds[kind]
-	if before != nil {
-		is.add(before, -1)
+	k := h.kinds[kind]
+	if k == nil {
+		if h.kinds == nil {
+			h.kinds = map[string]*held{}
+		}
+		k = &held{each: map[uint64]weight{}}
+		h.kinds[kind] = k
 	}
-	if after != nil {
-		is.add(after, 1)
-	}
-	if h.kinds == nil {
-		h.kinds = map[string]amount{}
-	}
-	h.kinds[kind] = is
-	excess := h.exceeded(kind, is)
+	k.set(o, is)
+	excess := h.exceeded(kind, k.amount)
 	h.mu.Unlock()
 	if excess != nil && h.tell != nil {
 		h.tell(excess)
 	}
+}
+
+// counts returns the numbers of Deployments and of this hub's PrometheusRules.
+func (h *holdings) counts() Counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	is := Counts{Known: true}
+	if k := h.kinds[string(v1alpha1.DeploymentKind)]; k != nil {
+		is.Deployments = int32(k.objects)
+	}
+	if k := h.kinds[monitoringv1.PrometheusRuleKind]; k != nil {
+		is.Rules = int32(k.ours)
+	}
+	return is
 }
 
 // Overhead of an object, and of an entry of a map or list in it, beside their texts. It includes the cache's

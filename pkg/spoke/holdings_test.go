@@ -190,3 +190,51 @@ func TestHoldings(t *testing.T) {
 		t.Error("what is cached does not count while its kind is listed again")
 	}
 }
+
+// What is counted is what the cache holds, whatever the events are. Otherwise a spoke could make room for what is too much
+// by deletions of what it never had, and the numbers in the status would be wrong until the next session.
+func TestHoldingsIgnoreOtherEvents(t *testing.T) {
+	var told error
+	h := &holdings{limits: Limits{Objects: 3, Memory: 1 << 20}, tell: func(e *TooLargeError) { told = e }}
+	options := Options{HubID: "hub", Stands: func(o metav1.Object) bool { return o.GetName() != "stray" }}
+	deployments, rules := h.counting("Deployment", nil), h.counting(monitoringv1.PrometheusRuleKind, options.ours)
+	object := func(name, hub string) *monitoringv1.PrometheusRule {
+		return &monitoringv1.PrometheusRule{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.HubLabel: hub}}}
+	}
+	want := func(what string, deployments, rules int32) {
+		t.Helper()
+		if is := h.counts(); is != (Counts{Deployments: deployments, Rules: rules, Known: true}) {
+			t.Errorf("%s: %+v", what, is)
+		}
+	}
+	want("at first", 0, 0)
+	for _, o := range []any{object("a", "hub"), object("stray", "hub"), object("b", "another")} {
+		rules.OnAdd(o, true)
+	}
+	want("only those that stand for a rule of this hub", 0, 1)
+	rules.OnUpdate(object("b", "another"), object("b", "hub"))
+	rules.OnDelete(object("stray", "hub"))
+	want("one is taken over", 0, 2)
+	rules.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: object("a", "hub")})
+	rules.OnDelete(object("a", "hub"))
+	want("one is deleted twice", 0, 1)
+	rules.OnAdd(object("b", "hub"), false)
+	want("one is added twice", 0, 1)
+
+	before := h.total()
+	deployments.OnAdd(kept(0, 0, 10), false)
+	deployments.OnDelete(kept(1, 0, 3000))
+	deployments.OnUpdate(kept(0, 0, 3000), kept(0, 0, 20))
+	want("one that was never there is deleted", 1, 1)
+	deployments.OnDelete(kept(0, 0, 3000))
+	if after := h.total(); after != before {
+		t.Errorf("without Deployments, the size is %d, and was %d", after, before)
+	}
+	for i := range 4 {
+		deployments.OnDelete(kept(9, 0, 0))
+		deployments.OnAdd(kept(i, 0, 0), false)
+	}
+	if told == nil {
+		t.Error("deletions of what was never there make room for more objects than the limit allows")
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -137,8 +139,23 @@ func (m *Manager) Pid() int { return m.process.Pid() }
 // Kill ends the manager by SIGKILL.
 func (m *Manager) Kill() error { return m.process.Kill() }
 
-// Stop ends the manager as Kubernetes does: by SIGTERM, with a grace period.
-func (m *Manager) Stop() error { return m.process.Stop(20 * time.Second) }
+// gracePeriod is that of the chart.
+const gracePeriod = 30 * time.Second
+
+// Stop ends the manager as Kubernetes does: by SIGTERM, with a grace period. It returns an error, with the manager's
+// goroutines, if they did not end within that time.
+func (m *Manager) Stop() error {
+	hangs := time.AfterFunc(gracePeriod, func() { _ = m.process.Signal(syscall.SIGQUIT) }) // Go writes all goroutines
+	defer hangs.Stop()
+	if err := m.process.Stop(gracePeriod + 5*time.Second); err != nil {
+		return err //nolint:wrapcheck // it names the process
+	}
+	log := m.Log()
+	if at := strings.LastIndex(log, "\nSIGQUIT: quit\n"); at >= 0 {
+		return fmt.Errorf("the manager did not end within %v. Its goroutines: %s", gracePeriod, log[at:])
+	}
+	return nil
+}
 
 // Pause freezes the manager, as on a machine that is out of memory or is migrated.
 func (m *Manager) Pause() error { return m.process.Pause() }
