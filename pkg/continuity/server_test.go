@@ -147,16 +147,6 @@ func (s *server) restart() {
 	s.startLocked()
 }
 
-// expire makes the reader of each watch list again.
-func (s *server) expire() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.watches {
-		w.events <- watch.Event{Type: watch.Error, Object: &apierrors.NewResourceExpired("too old resource version").ErrStatus}
-	}
-	s.cutLocked()
-}
-
 func (s *server) startLocked() {
 	s.since, s.events, s.down = s.version, nil, false
 	s.cutLocked()

@@ -102,9 +102,6 @@ func (k *kind) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	if s.listing == nil && options.ResourceVersion != "" && options.ResourceVersion != "0" {
 		resumed = k.history.resume(options.ResourceVersion)
 	}
-	if resumed.expected.version != "" {
-		s.known = options.ResourceVersion
-	}
 	options.ResourceVersion, s.expected = resumed.version, resumed.expected
 	if len(options.ResourceVersion) > maxVersion {
 		return nil, expired("the resourceVersion is longer than any that an API server gives") // it is not sent back, nor logged
@@ -196,9 +193,8 @@ type stream struct {
 	listing    *survey
 	consistent bool
 	floor      string
-	// expected is the event with which the watch must begin, and known the version up to which the reader has everything.
+	// expected is the event with which the watch must begin.
 	expected moment
-	known    string
 }
 
 // ResultChan implements watch.Interface.
@@ -280,16 +276,12 @@ func (s *stream) pass(e watch.Event) bool {
 		s.kind.history.interrupted()
 	}
 	m, end := eventOf(e), initialEventsEnd(e) // the reader may change the object
-	history := &s.kind.history
-	if e.Type != watch.Error && e.Type != watch.Bookmark && s.knows(m) {
-		history.showed(m)
-		return true
-	}
 	select {
 	case s.out <- e:
 	case <-s.done:
 		return false
 	}
+	history := &s.kind.history
 	switch {
 	case e.Type == watch.Error:
 	case s.listing != nil && end:
@@ -304,12 +296,6 @@ func (s *stream) pass(e watch.Event) bool {
 		history.showed(m)
 	}
 	return true
-}
-
-// knows reports whether the reader has an event already, because the watch began earlier than the reader asked for. A
-// deletion would reach handlers a second time.
-func (s *stream) knows(m moment) bool {
-	return m.version != "" && s.known != "" && !less(s.known, m.version)
 }
 
 func initialEventsEnd(e watch.Event) bool {

@@ -102,7 +102,7 @@ func trimListed(hubID string) func(runtime.Object) error {
 			}
 			return err
 		}
-		return nil
+		return fmt.Errorf("a %T is not expected", o)
 	}
 }
 

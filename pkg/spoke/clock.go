@@ -9,7 +9,7 @@ import (
 const (
 	// leastAhead is the smallest difference of clocks that counts.
 	leastAhead = 2 * time.Second
-	// resolution is that of the header Date, which leaves out the fraction of the second.
+	// resolution is that of the header Date, which has whole seconds.
 	resolution = time.Second
 	// mostAhead is the largest one. A clock that is further ahead is broken, and tells nothing about objects.
 	mostAhead = 365 * 24 * time.Hour
@@ -19,13 +19,14 @@ const (
 // probes. After it was set right, the objects from before still have its times.
 type Clock struct {
 	mu sync.Mutex
-	// ahead is the largest difference there may have been, and until the latest time of the clock while there was one.
+	// ahead is the largest possible difference so far, and until the latest time that the clock showed while it was
+	// ahead.
 	ahead time.Duration
 	until time.Time
 }
 
-// Saw records the header Date of an answer.
-func (c *Clock) Saw(h http.Header, now time.Time) {
+// Saw records the header Date of an answer that arrived now, to a request that was sent at the time asked.
+func (c *Clock) Saw(h http.Header, asked, now time.Time) {
 	date, err := http.ParseTime(h.Get("Date"))
 	if err != nil {
 		return
@@ -34,9 +35,11 @@ func (c *Clock) Saw(h http.Header, now time.Time) {
 	if d < leastAhead || d > mostAhead {
 		return
 	}
+	// The header may be as old as the request, and up to a second too early.
+	d = date.Add(resolution).Sub(asked.Round(0))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ahead = max(c.ahead, d+resolution)
+	c.ahead = max(c.ahead, d)
 	if c.until.Before(date) {
 		c.until = date
 	}
@@ -54,7 +57,7 @@ func (s *Spoke) Made(created time.Time) time.Time {
 	if created.After(s.Clock.until.Add(unseenAhead)) {
 		return created // the clock has been right since then
 	}
-	return created.Add(-s.Clock.ahead).Truncate(time.Second) // as all times that it is compared with
+	return created.Add(-s.Clock.ahead).Truncate(time.Second) // the times that it is compared with have whole seconds
 }
 
 // unseenAhead is how long after an answer the clock may still be ahead, until the next one tells.

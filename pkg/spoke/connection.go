@@ -470,7 +470,7 @@ func (c *connection) syncRules(ctx context.Context, s *session) error {
 	return nil
 }
 
-// syncKind starts an informer, and waits until its first list is complete and all of it is counted. ours is that of
+// syncKind starts an informer, and waits until its first list is complete and all of it is counted. For ours, see
 // holdings.counting.
 func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.Object, ours func(metav1.Object) bool) error {
 	gvk, err := cl.GetClient().GroupVersionKindFor(o)

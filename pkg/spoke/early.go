@@ -134,12 +134,12 @@ func (b *backlog) Stop() {
 func (b *backlog) run() {
 	defer close(b.out)
 	defer b.charge.Close()
-	w := waitingEvents{last: map[eventKey]*watch.Event{}}
+	w := waitingEvents{last: map[eventKey]*waitingEvent{}}
 	for from := b.inner.ResultChan(); from != nil || w.first() != nil; {
 		var out chan<- watch.Event
 		var next watch.Event
 		if first := w.first(); first != nil {
-			out, next = b.out, *first
+			out, next = b.out, first.Event
 		}
 		select {
 		case e, ok := <-from:
@@ -154,6 +154,11 @@ func (b *backlog) run() {
 			}
 			w.add(e)
 			b.charge.Set(w.size.bytes)
+			if e.Type == watch.Error { // an API server sends nothing after it, and another one may send more errors
+				b.inner.Stop()
+				go drain(from)
+				from = nil
+			}
 		case out <- next:
 			w.drop(w.events[0])
 			b.charge.Set(w.size.bytes)
@@ -182,47 +187,59 @@ type eventKey struct {
 // waitingEvents are events in order, with the last one of each object, and the last bookmark. Those that a later one
 // replaced are empty.
 type waitingEvents struct {
-	events []*watch.Event
-	last   map[eventKey]*watch.Event
+	events []*waitingEvent
+	last   map[eventKey]*waitingEvent
 	size   amount
+}
+
+// waitingEvent is an event, with what is counted of it: its reader may change the object.
+type waitingEvent struct {
+	watch.Event
+
+	key  eventKey
+	size amount
 }
 
 // beside returns the amount of the events that an event does not replace.
 func (w *waitingEvents) beside(e watch.Event) amount {
 	size := w.size
 	if old := w.last[keyOf(e)]; old != nil {
-		size.add(old.Object, -1)
+		size.objects -= old.size.objects
+		size.bytes -= old.size.bytes
 	}
 	return size
 }
 
 // add appends an event.
 func (w *waitingEvents) add(e watch.Event) {
-	key := keyOf(e)
-	if key != (eventKey{}) {
-		if old := w.last[key]; old != nil {
+	is := &waitingEvent{Event: e, key: keyOf(e)}
+	is.size.add(e.Object, 1)
+	if is.key != (eventKey{}) {
+		if old := w.last[is.key]; old != nil {
 			w.drop(old)
 		}
-		w.last[key] = &e
+		w.last[is.key] = is
 	}
-	w.events = append(w.events, &e)
-	w.size.add(e.Object, 1)
+	w.events = append(w.events, is)
+	w.size.objects += is.size.objects
+	w.size.bytes += is.size.bytes
 	if len(w.events) > 100 && len(w.events) > 2*int(w.size.objects) {
-		w.events = slices.DeleteFunc(w.events, func(e *watch.Event) bool { return e.Object == nil })
+		w.events = slices.DeleteFunc(w.events, func(e *waitingEvent) bool { return e.Object == nil })
 	}
 }
 
 // drop removes an event that waits.
-func (w *waitingEvents) drop(e *watch.Event) {
-	if key := keyOf(*e); w.last[key] == e {
-		delete(w.last, key)
+func (w *waitingEvents) drop(e *waitingEvent) {
+	if w.last[e.key] == e {
+		delete(w.last, e.key)
 	}
-	w.size.add(e.Object, -1)
-	*e = watch.Event{}
+	w.size.objects -= e.size.objects
+	w.size.bytes -= e.size.bytes
+	*e = waitingEvent{}
 }
 
 // first returns the first event, or nil.
-func (w *waitingEvents) first() *watch.Event {
+func (w *waitingEvents) first() *waitingEvent {
 	for len(w.events) > 0 && w.events[0].Object == nil {
 		w.events = w.events[1:]
 	}

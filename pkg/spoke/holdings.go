@@ -21,17 +21,18 @@ func (a *amount) add(o any, by int64) {
 	a.bytes += by * sizeOf(o)
 }
 
-// held is what the cache holds of a kind.
+// held counts the cached objects of a kind.
 type held struct {
 	amount
 	// ours is the number of objects of this hub.
 	ours int64
-	// each has what is counted of each object, by a hash of its namespace and name. An event does not say how the
-	// cache changes: a spoke may send the deletion of an object that it never had, or with another size.
+	// each has the weight that is counted for each object, by a hash of its namespace and name. An event does not show
+	// how the cache changes: a spoke may send the deletion of an object that never existed, or with another size,
+	// and a watch that was resumed repeats deletions (pkg/continuity).
 	each map[uint64]weight
 }
 
-// weight is what is counted of an object.
+// weight is the share of an object in the counts.
 type weight struct {
 	bytes int32
 	ours  bool
@@ -40,7 +41,7 @@ type weight struct {
 // names hashes the names of objects, so that a spoke can't choose names with the same hash.
 var names = maphash.MakeSeed()
 
-// set counts an object, in place of what was counted of its name. nil stands for one that the cache does not hold.
+// set replaces the weight that is counted for the name of an object. nil removes it.
 func (h *held) set(o metav1.Object, is *weight) {
 	name := maphash.Comparable(names, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()})
 	if was, known := h.each[name]; known {
@@ -131,12 +132,19 @@ func (h *holdings) exceeded(kind string, is amount) *TooLargeError {
 	return nil
 }
 
-// counting returns a handler that counts the cached objects of a kind. ours reports whether an object is one of this hub;
-// it may be nil.
+// counting returns a handler that counts the cached objects of a kind, in place of former handlers for the kind. ours
+// reports whether an object belongs to this hub. It may be nil.
 func (h *holdings) counting(kind string, ours func(metav1.Object) bool) toolscache.ResourceEventHandler {
+	of := &held{each: map[uint64]weight{}}
+	h.mu.Lock()
+	if h.kinds == nil {
+		h.kinds = map[string]*held{}
+	}
+	h.kinds[kind] = of
+	h.mu.Unlock()
 	set := func(in any) {
 		if o, ok := in.(metav1.Object); ok {
-			h.set(kind, o, &weight{bytes: int32(min(sizeOf(in), math.MaxInt32)), ours: ours != nil && ours(o)})
+			h.set(kind, of, o, &weight{bytes: int32(min(sizeOf(in), math.MaxInt32)), ours: ours != nil && ours(o)})
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
@@ -147,24 +155,20 @@ func (h *holdings) counting(kind string, ours func(metav1.Object) bool) toolscac
 				in = tombstone.Obj
 			}
 			if o, ok := in.(metav1.Object); ok {
-				h.set(kind, o, nil)
+				h.set(kind, of, o, nil)
 			}
 		},
 	}
 }
 
-func (h *holdings) set(kind string, o metav1.Object, is *weight) {
+func (h *holdings) set(kind string, of *held, o metav1.Object, is *weight) {
 	h.mu.Lock()
-	k := h.kinds[kind]
-	if k == nil {
-		if h.kinds == nil {
-			h.kinds = map[string]*held{}
-		}
-		k = &held{each: map[uint64]weight{}}
-		h.kinds[kind] = k
+	if h.kinds[kind] != of { // a late event of an informer that was removed
+		h.mu.Unlock()
+		return
 	}
-	k.set(o, is)
-	excess := h.exceeded(kind, k.amount)
+	of.set(o, is)
+	excess := h.exceeded(kind, of.amount)
 	h.mu.Unlock()
 	if excess != nil && h.tell != nil {
 		h.tell(excess)

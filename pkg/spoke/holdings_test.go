@@ -191,8 +191,8 @@ func TestHoldings(t *testing.T) {
 	}
 }
 
-// What is counted is what the cache holds, whatever the events are. Otherwise a spoke could make room for what is too much
-// by deletions of what it never had, and the numbers in the status would be wrong until the next session.
+// The counts match the cache, whatever events arrive. Otherwise, a spoke could get past the limits by sending deletions of
+// objects that never existed, and the status would show wrong numbers until the next session.
 func TestHoldingsIgnoreOtherEvents(t *testing.T) {
 	var told error
 	h := &holdings{limits: Limits{Objects: 3, Memory: 1 << 20}, tell: func(e *TooLargeError) { told = e }}
@@ -237,4 +237,7 @@ func TestHoldingsIgnoreOtherEvents(t *testing.T) {
 	if told == nil {
 		t.Error("deletions of what was never there make room for more objects than the limit allows")
 	}
+	h.forget("Deployment")
+	deployments.OnAdd(kept(5, 0, 0), false)
+	want("the informer was removed", 0, 1)
 }

@@ -1,6 +1,8 @@
 package spoke
 
 import (
+	"math"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -43,7 +45,7 @@ func (b *listBounds) fits(r *reading, page runtime.Object) error {
 	}
 	list := r.kept
 	if l, err := meta.ListAccessor(page); err == nil && l.GetRemainingItemCount() != nil {
-		list.objects += max(0, *l.GetRemainingItemCount())
+		list.objects += min(max(0, *l.GetRemainingItemCount()), math.MaxInt32)
 	}
 	if excess := b.holdings.fits(r.kind, list); excess != nil {
 		return excess

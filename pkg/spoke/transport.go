@@ -81,6 +81,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case !probe:
 		verb = metrics.Verb(req, o.base)
 	}
+	asked := time.Now()
 	resp, began, err := o.gate.send(req, metered{next: paced{o.next}, limits: o.limits, together: o.together, account: o.account, paces: o.paces, caller: req.Context(), tell: o.tooLarge}, aside, o.apart)
 	if !probe { // a read of the identity has the context of the write that waits for it
 		queue.Ended(req.Context(), began, resp, err)
@@ -89,7 +90,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err == nil:
 		o.count(verb, metrics.Code(resp.StatusCode))
 		if !aside {
-			o.answered(resp, probe)
+			o.answered(resp, asked, probe)
 		}
 		redact(resp, o.authority.secrets())
 	case errors.Is(err, context.Canceled):
@@ -132,7 +133,7 @@ func unswitched(resp *http.Response, err error) (*http.Response, error) {
 }
 
 // answered reports an answer to the circuit.
-func (o *observer) answered(resp *http.Response, probe bool) {
+func (o *observer) answered(resp *http.Response, asked time.Time, probe bool) {
 	if resp.StatusCode == http.StatusTooManyRequests {
 		o.breaker.Throttle(retryAfter(resp.Header, time.Now()))
 	}
@@ -142,7 +143,7 @@ func (o *observer) answered(resp *http.Response, probe bool) {
 	switch code := resp.StatusCode; {
 	case probe:
 		if o.clock != nil && code == http.StatusOK {
-			o.clock.Saw(resp.Header, time.Now())
+			o.clock.Saw(resp.Header, asked, time.Now())
 		}
 	case unavailable(code):
 		o.breaker.Observe(false)

@@ -167,7 +167,7 @@ func (e *exploration) start(of *model.Process) {
 	p.reconciler, p.SawOnHub, p.SawInSpoke, p.Process.Reconcile = r, p.sawOnHub, p.sawInSpoke, r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
 		r.Guard.Live, p.spoke.Live = live.New(e.Reads(e.Hub), clock.RealClock{}), live.New(e.Reads(e.Spoke), clock.RealClock{})
-		p.spoke.Clock.Saw(http.Header{"Date": {e.Spoke.Now().UTC().Format(http.TimeFormat)}}, time.Now())
+		p.spoke.Clock.Saw(http.Header{"Date": {e.Spoke.Now().UTC().Format(http.TimeFormat)}}, time.Now(), time.Now())
 		p.ahead = max(p.ahead, e.Spoke.Ahead)
 	}
 	p.Process.Forget = func(name string) {
@@ -391,6 +391,9 @@ func (e *exploration) observe() {
 		}
 		want, known := e.wants(key)
 		wanted[key.String()] = !known || want != nil
+		if known && want != nil {
+			delete(e.lost, key) // from now on, people decide
+		}
 		if meant, _, err := e.decided(key); err == nil && meant != nil {
 			delete(e.Unlabeled, o.GetUID()) // it does not depend on the labels that were lost
 		} else if e.source(key) != nil && !e.byLabel(key) {
@@ -534,7 +537,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 	e.Budget.Edits++
 }
 
-// hubIsRestored notes what a restore of the hub undoes: nobody asked for the removal of what was wanted before.
+// hubIsRestored records the rules that a restore removes, disables, or places elsewhere. Nobody asked for their removal.
 func (e *exploration) hubIsRestored() (done func()) {
 	before := map[types.NamespacedName]types.UID{}
 	var labels map[string]string
@@ -553,7 +556,7 @@ func (e *exploration) hubIsRestored() (done func()) {
 	return func() {
 		clear(e.lost)
 		for key, uid := range before {
-			if source := e.source(key); source == nil || !rule.MaybeEnabled(source) {
+			if want, known := e.wants(key); !known || want == nil {
 				e.lost[key] = uid
 			}
 		}
@@ -636,7 +639,7 @@ func (e *exploration) webhookDenies(*rapid.T) {
 func (e *exploration) checkLeftovers(*rapid.T) {
 	e.Say("everything arrives, for five minutes")
 	e.Live(5*time.Minute, e.observe)
-	if !e.denies || !e.Defined(e.plural()) || !e.UpToDate() || e.Former != nil {
+	if !e.denies || e.ReadsFail() || !e.Defined(e.plural()) || !e.UpToDate() || e.Former != nil {
 		return
 	}
 	for name, o := range e.Spoke.Objects("PrometheusRule") {

@@ -127,7 +127,11 @@ func (w *Writes[K]) Pending(key K) time.Duration {
 	if n.until.IsZero() {
 		return patience
 	}
-	return max(n.until.Sub(w.clock.Now()), 0)
+	left := max(n.until.Sub(w.clock.Now()), 0)
+	if left == 0 && n.deleted { // a list may have shown it
+		delete(w.pending, key)
+	}
+	return left
 }
 
 // Confirm reads an object that the cache lacks although it was written and should long have been shown. read returns

@@ -598,16 +598,19 @@ func (e *exploration) hubLosesRules(*rapid.T) {
 }
 
 // hubIsRestored forgets what a restore of the hub undoes: AlertRules, templates and labels are those of one moment again.
+// What was lost before that moment is forgotten as well.
 func (e *exploration) hubIsRestored() (done func()) {
 	return func() {
 		clear(e.lost)
 		e.Unlabeled = nil
 		for _, o := range e.Hub.Objects("AlertRule") {
 			ar := o.(*v1alpha1.AlertRule)
-			if ar.Spec.For != e.edited[ar.UID] || ar.Annotations[v1alpha1.ResetFieldsAnnotation] != "" {
-				delete(e.edited, ar.UID)
+			overridden := templating.Overridden(ar)
+			delete(e.edited, ar.UID)
+			if slices.Contains(overridden, "for") && ar.Annotations[v1alpha1.ResetFieldsAnnotation] == "" {
+				e.edited[ar.UID] = ar.Spec.For
 			}
-			if len(templating.Overridden(ar)) > 0 {
+			if len(overridden) > 0 {
 				e.touched[ar.UID] = true
 			}
 		}

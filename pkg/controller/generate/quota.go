@@ -30,6 +30,8 @@ type quota struct {
 type share struct {
 	// rules are its AlertRules, with the namespaces of their workloads: those on the hub and those being created.
 	rules map[types.NamespacedName]string
+	// reserved are those being created, which the hub's cache has not shown yet.
+	reserved map[types.NamespacedName]bool
 	// limit is the last known limit; nil means none.
 	limit *int32
 	// namespaces are those of the spoke with AlertRules, or with workloads that lack them.
@@ -51,7 +53,7 @@ type namespaceShare struct {
 func (q *quota) shareLocked(spoke string) *share {
 	s := q.spokes[spoke]
 	if s == nil {
-		s = &share{rules: map[types.NamespacedName]string{}, namespaces: map[string]*namespaceShare{}}
+		s = &share{rules: map[types.NamespacedName]string{}, reserved: map[types.NamespacedName]bool{}, namespaces: map[string]*namespaceShare{}}
 		if q.spokes == nil {
 			q.spokes = map[string]*share{}
 		}
@@ -91,6 +93,7 @@ func (s *share) uncount(made types.NamespacedName) {
 		return
 	}
 	delete(s.rules, made)
+	delete(s.reserved, made)
 	s.in(namespace).rules--
 	s.tidy(namespace)
 }
@@ -138,7 +141,9 @@ func (s *share) room(namespace string, percent int) int {
 func (q *quota) add(spoke, namespace string, made types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.shareLocked(spoke).count(made, namespace)
+	s := q.shareLocked(spoke)
+	s.count(made, namespace)
+	delete(s.reserved, made)
 }
 
 // drop stops counting an AlertRule, and returns a workload that lacks AlertRules and for which there
@@ -197,10 +202,14 @@ func (q *quota) take(spoke string, limit *int32, namespace string, made types.Na
 	defer q.mu.Unlock()
 	s := q.shareLocked(spoke)
 	s.limit = limit
-	if _, counted := s.rules[made]; !counted && s.room(namespace, q.percent) <= 0 {
+	if _, counted := s.rules[made]; counted {
+		return true
+	}
+	if s.room(namespace, q.percent) <= 0 {
 		return false
 	}
 	s.count(made, namespace)
+	s.reserved[made] = true
 	return true
 }
 
@@ -241,11 +250,12 @@ func (q *quota) lackingOf(spoke string) (n int, namespace string) {
 	return s.lacking, namespace
 }
 
-// release releases a reservation: the AlertRule was not created.
+// release releases a reservation, because the creation of the AlertRule failed. One that the hub's cache has shown meanwhile
+// was created nevertheless, and counts.
 func (q *quota) release(spoke string, made types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s := q.spokes[spoke]; s != nil {
+	if s := q.spokes[spoke]; s != nil && s.reserved[made] {
 		s.uncount(made)
 	}
 }

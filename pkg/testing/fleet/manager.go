@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -139,22 +138,19 @@ func (m *Manager) Pid() int { return m.process.Pid() }
 // Kill ends the manager by SIGKILL.
 func (m *Manager) Kill() error { return m.process.Kill() }
 
-// gracePeriod is that of the chart.
+// gracePeriod is the terminationGracePeriodSeconds of the chart.
 const gracePeriod = 30 * time.Second
 
-// Stop ends the manager as Kubernetes does: by SIGTERM, with a grace period. It returns an error, with the manager's
-// goroutines, if they did not end within that time.
+// Stop ends the manager as Kubernetes does: by SIGTERM, with a grace period. If the manager does not end in time, Stop
+// returns an error that contains its goroutines.
 func (m *Manager) Stop() error {
+	before := len(m.Log())
 	hangs := time.AfterFunc(gracePeriod, func() { _ = m.process.Signal(syscall.SIGQUIT) }) // Go writes all goroutines
-	defer hangs.Stop()
-	if err := m.process.Stop(gracePeriod + 5*time.Second); err != nil {
+	err := m.process.Stop(gracePeriod + 5*time.Second)
+	if hangs.Stop() {
 		return err //nolint:wrapcheck // it names the process
 	}
-	log := m.Log()
-	if at := strings.LastIndex(log, "\nSIGQUIT: quit\n"); at >= 0 {
-		return fmt.Errorf("the manager did not end within %v. Its goroutines: %s", gracePeriod, log[at:])
-	}
-	return nil
+	return errors.Join(fmt.Errorf("the manager did not end within %v:\n%s", gracePeriod, m.Log()[before:]), err)
 }
 
 // Pause freezes the manager, as on a machine that is out of memory or is migrated.

@@ -53,12 +53,15 @@ func (r *reads) List(ctx context.Context, list client.ObjectList, opts ...client
 	return r.on.List(ctx, list, opts...)
 }
 
+// ReadsFail reports whether the next read past the caches has to fail.
+func (s *Schedule) ReadsFail() bool { return s.unread > 0 }
+
 // ReadFault returns the error of a read past the caches, if it has to fail.
 func (s *Schedule) ReadFault() error {
-	if !s.unread {
+	if !s.ReadsFail() {
 		return nil
 	}
-	s.unread = false
+	s.unread--
 	return apierrors.NewInternalError(errors.New("not read"))
 }
 

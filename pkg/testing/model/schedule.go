@@ -53,8 +53,8 @@ type Schedule struct {
 	Lost      map[string]string
 	Unlabeled map[types.UID]bool
 
-	// Undo is called before the hub is restored from a backup. What it returns is called after that. Without it, the hub
-	// is not restored.
+	// Undo is called before the hub is restored from a backup. The function it returns is called afterwards. If Undo is
+	// nil, the hub is never restored.
 	Undo func() (done func())
 
 	// Broken returns what else is broken at present, and Mend mends it. They may be nil.
@@ -62,7 +62,7 @@ type Schedule struct {
 	Mend   func()
 
 	fault    string          // of the next write
-	unread   bool            // the next read past the caches fails
+	unread   int             // how many of the next reads past the caches fail
 	lagged   time.Duration   // how long the leader's caches have been behind
 	released map[string]bool // the rules whose removal a person acknowledged, as a SpokeCluster lists them
 	// hubBegin and spokeBegin are how many changes there were at the start.
@@ -257,12 +257,12 @@ func (s *Schedule) writeFails(*rapid.T) {
 }
 
 func (s *Schedule) readFails(*rapid.T) {
-	s.unread = true
-	s.Say("the next read past the caches fails")
+	s.unread = rapid.SampledFrom([]int{1, 3, 1000}).Draw(s.T, "reads")
+	s.Say("the next %d reads past the caches fail", s.unread)
 }
 
-// spokeIsRestored restores the spoke's etcd from a backup. The sessions of all processes end. The leader may need some
-// time for the next one.
+// spokeIsRestored restores the spoke's etcd from a backup. The sessions of all processes end. The leader may
+// start its next session later.
 func (s *Schedule) spokeIsRestored(*rapid.T) {
 	changes := s.Spoke.Length() - s.spokeBegin
 	if s.Leader.Forget == nil || changes == 0 {
@@ -305,7 +305,7 @@ func (s *Schedule) hubIsRestored(*rapid.T) {
 		s.registerAgain()
 	}
 	done()
-	s.hubBegin, s.Former, s.Disturbed, s.unread = s.Hub.Length(), nil, true, false
+	s.hubBegin, s.Former, s.Disturbed, s.unread = s.Hub.Length(), nil, true, 0
 	s.Budget.Edits++
 	if err := s.Kinds().RecordRestore(context.Background()); err != nil {
 		s.Fatal(err)
@@ -507,7 +507,7 @@ func (s *Schedule) faults() []string {
 		}
 	}
 	add(s.fault != "", "a write "+s.fault)
-	add(s.unread, "a read fails")
+	add(s.unread > 0, "reads fail")
 	add(s.Former != nil, "two leaders")
 	add(s.Leader.Away, "no session")
 	add(s.Hub.Ahead != 0, "wrong hub clock")
@@ -525,7 +525,7 @@ func (s *Schedule) faults() []string {
 
 func (s *Schedule) settle(after func()) {
 	s.Say("nothing is broken any more")
-	s.Former, s.fault, s.unread = nil, "", false
+	s.Former, s.fault, s.unread = nil, "", 0
 	s.Hub.Ahead, s.Spoke.Ahead = 0, 0
 	if s.Mend != nil {
 		s.Mend()

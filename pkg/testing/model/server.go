@@ -207,7 +207,7 @@ func (s *Server) record(c Change) {
 }
 
 // Restore returns to the state after a number of changes, at least 1, as a restore of etcd from a backup does. Later
-// changes get versions that others had before.
+// changes reuse resourceVersions.
 func (s *Server) Restore(at int) {
 	was := map[Ref]client.Object{}
 	for _, c := range s.history[:at] {

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 )
@@ -113,13 +112,16 @@ func readyFaults(ar *v1alpha1.AlertRule, want bool) []string {
 	return nil
 }
 
-// CountFaults returns what is wrong in the numbers of a spoke's status. workloads are the numbers of workloads in the
-// spoke by kind, and rules is the number of PrometheusRules of this hub.
+// CountFaults returns the wrong counts in the status of a SpokeCluster. workloads are the numbers of workloads in the spoke
+// by kind, and rules is the number of PrometheusRules of this hub. The numbers of covered workloads are not compared.
 func CountFaults(sc *v1alpha1.SpokeCluster, workloads map[v1alpha1.WorkloadKind]int, rules int) []string {
 	var faults []string
 	compare := func(what string, is *int32, want int) {
-		if is == nil || int(*is) != want {
-			faults = append(faults, fmt.Sprintf("%s: %s is %d, and there are %d", sc.Name, what, ptr.Deref(is, -1), want))
+		switch {
+		case is == nil:
+			faults = append(faults, fmt.Sprintf("SpokeCluster %s: the number of %s is not set, want %d", sc.Name, what, want))
+		case int(*is) != want:
+			faults = append(faults, fmt.Sprintf("SpokeCluster %s: the number of %s is %d, want %d", sc.Name, what, *is, want))
 		}
 	}
 	compare("rules", sc.Status.Rules, rules)
@@ -129,7 +131,7 @@ func CountFaults(sc *v1alpha1.SpokeCluster, workloads map[v1alpha1.WorkloadKind]
 		totals[sc.Status.Workloads[i].Kind] = &sc.Status.Workloads[i].Total
 	}
 	for _, kind := range slices.Sorted(maps.Keys(workloads)) {
-		compare("workloads of kind "+string(kind), totals[kind], workloads[kind])
+		compare(string(kind)+"s", totals[kind], workloads[kind])
 	}
 	return faults
 }

@@ -25,3 +25,20 @@ func TestFaultOfASilentSpoke(t *testing.T) {
 		}
 	}
 }
+
+func TestCountFaults(t *testing.T) {
+	sc := &v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "eu-1"}}
+	workloads := map[v1alpha1.WorkloadKind]int{v1alpha1.DeploymentKind: 2, v1alpha1.CronJobKind: 0}
+	if got := CountFaults(sc, workloads, 3); len(got) != 4 || !strings.Contains(got[0], "the number of rules is not set, want 3") {
+		t.Errorf("without numbers: %q", got)
+	}
+	sc.Status.Rules, sc.Status.Deployments = new(int32(3)), new(int32(2))
+	sc.Status.Workloads = []v1alpha1.WorkloadCount{{Kind: v1alpha1.DeploymentKind, Total: 2}, {Kind: v1alpha1.CronJobKind}}
+	if got := CountFaults(sc, workloads, 3); len(got) > 0 {
+		t.Errorf("right numbers: %q", got)
+	}
+	sc.Status.Workloads[1].Total = 1
+	if got := CountFaults(sc, workloads, 3); len(got) != 1 || !strings.Contains(got[0], "the number of CronJobs is 1, want 0") {
+		t.Errorf("a wrong number: %q", got)
+	}
+}
