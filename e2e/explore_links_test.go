@@ -95,7 +95,19 @@ func (x *exploration) ofTheManager() breakage {
 		return breakage{what: "a replica is killed", inject: m.Kill, heal: nothing}
 	case 1:
 		// Another one leads meanwhile, or soon, and the first does not know it when it goes on.
-		return breakage{what: "a replica is frozen", inject: m.Pause, heal: m.Resume}
+		return breakage{
+			what: "a replica is frozen",
+			inject: func() error {
+				within(x.t, convergedWithin, "the replica runs", func(context.Context) error { // it may have ended after a restore of the hub
+					if m = r.current(); m.Ended() {
+						return errors.New("it has ended")
+					}
+					return nil
+				})
+				return m.Pause()
+			},
+			heal: func() error { return m.Resume() },
+		}
 	case 2:
 		if x.managed() { // otherwise it may not start
 			return x.upgrades(r)

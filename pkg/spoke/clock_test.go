@@ -36,7 +36,7 @@ func TestAhead(t *testing.T) {
 			}
 			created := made.Add(tc.later)
 			// An object must not count as younger than it is, whenever in its second the spoke answered.
-			if got := created.Sub(s.Made(created)); got < tc.want+ago(tc.want) || tc.want == 0 && got > 0 || got > tc.want+2*time.Second {
+			if got := created.Sub(s.Made(created)); got < tc.want+ago(tc.want) || tc.want == 0 && got > 0 || got > tc.want+3*time.Second {
 				t.Errorf("an object is older by %v, want %v", got, tc.want)
 			}
 		})

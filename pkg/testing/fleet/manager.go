@@ -159,6 +159,16 @@ func (m *Manager) Pause() error { return m.process.Pause() }
 // Resume resumes the manager.
 func (m *Manager) Resume() error { return m.process.Resume() }
 
+// Ended reports whether the manager has ended.
+func (m *Manager) Ended() bool {
+	select {
+	case <-m.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // Done is closed when the manager has ended.
 func (m *Manager) Done() <-chan struct{} { return m.process.Done() }
 
