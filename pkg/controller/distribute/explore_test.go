@@ -486,6 +486,7 @@ func (e *exploration) personDeletesMany(*rapid.T) {
 	}
 	e.Say("a person deletes %d rules", model.Crowd)
 	for i := range model.Crowd {
+		delete(e.lost, model.Many(i))
 		_ = e.Hub.Delete(model.Ref{Kind: e.kind, NamespacedName: model.Many(i)}, nil)
 	}
 }

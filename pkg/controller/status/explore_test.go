@@ -51,7 +51,9 @@ type exploration struct {
 type explorer struct {
 	*model.Process
 
-	e       *exploration
+	e *exploration
+	// seen are the SpokeClusters that it has seen.
+	seen    map[string]bool
 	rules   *Reconciler
 	spokes  *spokes
 	onSpoke eventHandler
@@ -131,7 +133,7 @@ func (e *exploration) start(p *model.Process) {
 		e.Fatal(err)
 	}
 	board := newBoard()
-	x := &explorer{Process: p, e: e, queue: &ruleQueue{of: p.Queue}}
+	x := &explorer{Process: p, e: e, seen: map[string]bool{}, queue: &ruleQueue{of: p.Queue}}
 	x.rules = &Reconciler{
 		Client: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e}, Board: board, Recorder: model.NoEvents{},
 		Validator: validation.New(validate), Contests: contest.New(clock.RealClock{}, 0),
@@ -173,6 +175,9 @@ func (x *explorer) saw(c model.Change) {
 	h := eventHandler(later{})
 	if c.Kind == "SpokeCluster" {
 		h = x.onSpoke
+		if sc, ok := c.New.(*v1alpha1.SpokeCluster); ok {
+			x.seen[of(sc)] = true
+		}
 	} else if c.Kind != "AlertRule" {
 		return
 	}
@@ -289,6 +294,8 @@ func (e *exploration) claims(p *model.Process, ar *v1alpha1.AlertRule) {
 		case p.OnHub.Get(context.Background(), client.ObjectKey{Name: string(row.Name)}, sc) != nil || row.Rule == "":
 		case p != e.Leader:
 			e.unknown[ar.Name+row.Rule] = true
+		case row.Rule != of(sc) && !e.leader.seen[row.Rule] && !rollup.Predates(ar, sc.CreationTimestamp):
+			e.unknown[ar.Name+row.Rule] = true // the former cluster left before this process started, and the hub's clock was set back
 		case row.Rule != of(sc) && !e.unknown[ar.Name+row.Rule]:
 			e.Violation("%s is about to be written with a row of a former cluster: %+v, and not %s", ar.Name, row, of(sc))
 		}
