@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -505,6 +506,7 @@ func (x *exploration) counted(ctx context.Context) error {
 // quiet checks that when all is as it should be, nobody writes.
 func (x *exploration) quiet() {
 	pause(x.t, statusWithin)
+	before := x.statuses()
 	counts := map[string]func() []string{"hub": writes(x.t, x.Hub)}
 	for _, s := range x.spokes {
 		counts[s.name] = writes(x.t, s.m)
@@ -512,7 +514,25 @@ func (x *exploration) quiet() {
 	pause(x.t, x.intervals.Of(quiet))
 	for name, count := range counts {
 		if wrote := slices.DeleteFunc(count(), func(w string) bool { return strings.Contains(w, "/spokeclusters/") && strings.Contains(w, "/status") }); len(wrote) > 0 {
+			for key, after := range x.statuses() {
+				if before[key] != after {
+					x.say("the status of %s was %s, and is %s", key, before[key], after)
+				}
+			}
 			x.t.Fatalf("written to %s though all is done: %v", name, wrote)
 		}
 	}
+}
+
+// statuses returns the statuses of AlertRules.
+func (x *exploration) statuses() map[types.NamespacedName]string {
+	var rules v1alpha1.AlertRuleList
+	must(x.t, x.Hub.Client.List(x.t.Context(), &rules))
+	out := map[types.NamespacedName]string{}
+	for i := range rules.Items {
+		text, err := json.Marshal(rules.Items[i].Status)
+		must(x.t, err)
+		out[client.ObjectKeyFromObject(&rules.Items[i])] = string(text)
+	}
+	return out
 }
