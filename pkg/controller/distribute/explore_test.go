@@ -391,10 +391,8 @@ func (e *exploration) observe() {
 		}
 		want, known := e.wants(key)
 		wanted[key.String()] = !known || want != nil
-		if known && want != nil {
-			delete(e.lost, key) // from now on, people decide
-		}
 		if meant, _, err := e.decided(key); err == nil && meant != nil {
+			delete(e.lost, key)             // from now on, people decide
 			delete(e.Unlabeled, o.GetUID()) // it does not depend on the labels that were lost
 		} else if e.source(key) != nil && !e.byLabel(key) {
 			delete(e.Unlabeled, o.GetUID()) // a person decided against it
@@ -549,7 +547,7 @@ func (e *exploration) hubIsRestored() (done func()) {
 	for _, o := range e.Spoke.Objects("PrometheusRule") {
 		of, stands := rule.StandsFor(o, hubID)
 		key := of.NamespacedName()
-		if want, known := e.wants(key); stands && (!known || want != nil || e.lost[key] == o.GetUID()) {
+		if meant, _, err := e.decided(key); stands && (err != nil || meant != nil || e.lost[key] == o.GetUID()) {
 			before[key] = o.GetUID()
 		}
 		unlabeled[o.GetUID()] = true
@@ -557,7 +555,7 @@ func (e *exploration) hubIsRestored() (done func()) {
 	return func() {
 		clear(e.lost)
 		for key, uid := range before {
-			if want, known := e.wants(key); !known || want == nil {
+			if meant, _, err := e.decided(key); err != nil || meant == nil {
 				e.lost[key] = uid
 			}
 		}
