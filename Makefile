@@ -244,7 +244,8 @@ CHECKS ?= 2000
 
 .PHONY: explore-memory
 explore-memory: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).
-	@.ci/step 'exploring in memory' env CGO_ENABLED=0 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status ./pkg/controller/evaluate ./pkg/spoke -rapid.checks $(CHECKS)
+	@# With GOGC=800, the garbage collector takes little of the time.
+	@.ci/step 'exploring in memory' env CGO_ENABLED=0 GOGC=800 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status ./pkg/controller/evaluate ./pkg/spoke -rapid.checks $(CHECKS)
 
 .PHONY: explore-mutations
 explore-mutations: ## Check that random schedules in memory find each of the mutations in pkg/testing/model/mutations_test.go.

@@ -457,15 +457,21 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 	return faults, nil
 }
 
-// counted compares the numbers in the statuses of the spokes and of the template with what is there.
+// counted compares the numbers in the statuses of the spokes and of the templates with what is there.
 func (x *exploration) counted(ctx context.Context) error {
-	t := template("explored")
+	var templates v1alpha1.AlertRuleTemplateList
 	var rules v1alpha1.AlertRuleList
-	if err := errors.Join(read(ctx, x.Hub, client.ObjectKeyFromObject(t), t), x.Hub.Client.List(ctx, &rules, client.MatchingLabels{v1alpha1.TemplateLabel: t.Name})); err != nil {
+	if err := errors.Join(x.Hub.Client.List(ctx, &templates), x.Hub.Client.List(ctx, &rules, client.HasLabels{v1alpha1.TemplateLabel})); err != nil {
 		return err
 	}
+	wanted := make(map[string]v1alpha1.TemplateSummary, len(templates.Items))
+	for i := range rules.Items {
+		t := wanted[rules.Items[i].Labels[v1alpha1.TemplateLabel]]
+		t.Matched++
+		t.Generated++
+		wanted[rules.Items[i].Labels[v1alpha1.TemplateLabel]] = t
+	}
 	var faults []string
-	disabled := 0
 	for _, s := range x.spokes {
 		sc := membership(s.name)
 		if err := read(ctx, x.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
@@ -484,23 +490,40 @@ func (x *exploration) counted(ctx context.Context) error {
 			}
 			workloads[kind] = len(list.Items)
 			for i := range list.Items {
-				if o := &list.Items[i]; o.Namespace == exploredNamespace && o.Annotations[alertsAnnotation] == "disabled" && slices.Contains(rule.KindsOf(t), kind) {
-					disabled++
+				if list.Items[i].Annotations[alertsAnnotation] == "disabled" {
+					disable(wanted, templates.Items, kind, list.Items[i].Namespace)
 				}
 			}
 		}
-		for _, fault := range oracle.CountFaults(sc, workloads, len(held)) {
-			faults = append(faults, fmt.Sprintf("%s; the spoke has %q", fault, slices.SortedFunc(maps.Keys(held), oracle.CompareKeys)))
-		}
+		faults = append(faults, oracle.CountFaults(sc, workloads, len(held))...)
 	}
-	want := v1alpha1.TemplateSummary{Matched: int32(len(rules.Items) + disabled), Generated: int32(len(rules.Items)), Disabled: int32(disabled)}
-	if is := ptr.Deref(t.Status.Summary, v1alpha1.TemplateSummary{}); is != want {
-		faults = append(faults, fmt.Sprintf("the template's summary is %+v, and should be %+v", is, want))
+	for i := range templates.Items {
+		t := &templates.Items[i]
+		if is := ptr.Deref(t.Status.Summary, v1alpha1.TemplateSummary{}); is != wanted[t.Name] {
+			faults = append(faults, fmt.Sprintf("the summary of template %s is %+v, want %+v", t.Name, is, wanted[t.Name]))
+		}
 	}
 	if len(faults) > 0 {
 		return errors.New(strings.Join(faults, "; "))
 	}
 	return nil
+}
+
+// disable counts a workload for the templates that it disables.
+func disable(wanted map[string]v1alpha1.TemplateSummary, templates []v1alpha1.AlertRuleTemplate, kind v1alpha1.WorkloadKind, namespace string) {
+	for i := range templates {
+		t := &templates[i]
+		if t.Spec.State == v1alpha1.Disabled || !slices.Contains(rule.KindsOf(t), kind) {
+			continue
+		}
+		if in := t.Spec.Namespaces; in != nil && len(in.Names) > 0 && !slices.Contains(in.Names, v1alpha1.NamespaceName(namespace)) {
+			continue
+		}
+		is := wanted[t.Name]
+		is.Matched++
+		is.Disabled++
+		wanted[t.Name] = is
+	}
 }
 
 // quiet checks that when all is as it should be, nobody writes.

@@ -40,7 +40,7 @@ func (a *earlyWatch) keeps(e watch.Event, all amount) bool {
 	if e.Type != watch.Error && a.trim != nil && a.trim(e.Object) != nil {
 		return false // it is not of this kind
 	}
-	all.add(e.Object, 1)
+	all.add(e.Object)
 	return a.bounds.waits(all)
 }
 
@@ -213,7 +213,7 @@ func (w *waitingEvents) beside(e watch.Event) amount {
 // add appends an event.
 func (w *waitingEvents) add(e watch.Event) {
 	is := &waitingEvent{Event: e, key: keyOf(e)}
-	is.size.add(e.Object, 1)
+	is.size.add(e.Object)
 	if is.key != (eventKey{}) {
 		if old := w.last[is.key]; old != nil {
 			w.drop(old)

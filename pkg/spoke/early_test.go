@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -214,7 +215,10 @@ func TestBacklog(t *testing.T) {
 		bookmark("12")
 		w.Modify(f.object(2, 13))
 		w.Error(&metav1.Status{})
-		w.Stop()
+		synctest.Wait()
+		if !w.IsStopped() {
+			t.Error("it is read after an error, which a hostile spoke can repeat")
+		}
 		var got []string
 		for e := range b.ResultChan() {
 			version := ""
@@ -225,6 +229,14 @@ func TestBacklog(t *testing.T) {
 		}
 		if want := []string{"MODIFIED9", "DELETED11", "BOOKMARK12", "MODIFIED13", "ERROR"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
+		}
+
+		// An object of another kind would take more memory than is counted.
+		w = watch.NewFake()
+		b = newBacklog("5", w, (&earlyWatch{trim: trimListed("hub")}).keeps, nil)
+		w.Add(&corev1.ConfigMap{Data: map[string]string{"key": strings.Repeat("x", 1<<20)}})
+		if _, ok := <-b.ResultChan(); ok || !w.IsStopped() {
+			t.Error("an object of another kind waits")
 		}
 
 		// Nobody reads it, and it ends with what it has.

@@ -16,9 +16,9 @@ import (
 // amount is a number of objects and their approximate size in bytes.
 type amount struct{ objects, bytes int64 }
 
-func (a *amount) add(o any, by int64) {
-	a.objects += by
-	a.bytes += by * sizeOf(o)
+func (a *amount) add(o any) {
+	a.objects++
+	a.bytes += sizeOf(o)
 }
 
 // held counts the cached objects of a kind.

@@ -78,7 +78,7 @@ func TestSizes(t *testing.T) {
 			before := heapInUse()
 			for i := range n {
 				o := object(i)
-				estimated.add(o, 1)
+				estimated.add(o)
 				if err := store.Add(o); err != nil {
 					t.Fatal(err)
 				}

@@ -271,7 +271,7 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 	err = meta.EachListItem(list, func(o runtime.Object) error {
 		n++
 		err := r.trim(o)
-		r.kept.add(o, 1)
+		r.kept.add(o)
 		return err
 	})
 	if r.objects += n; err == nil {

@@ -144,3 +144,19 @@ func TestForget(t *testing.T) {
 		t.Errorf("pending: %v", w.pending)
 	}
 }
+
+// A list can show a deletion without an event that has its version.
+func TestDeletionsAreForgotten(t *testing.T) {
+	c := testclock.NewFakePassiveClock(time.Unix(0, 0))
+	w := New[string](c)
+	w.Begin("k")
+	w.Deleted("k", "7")
+	w.Seen("k", "7")
+	if w.Pending("k") == 0 {
+		t.Error("nothing is pending")
+	}
+	c.SetTime(c.Now().Add(patience))
+	if left := w.Pending("k"); left != 0 || len(w.pending) > 0 {
+		t.Errorf("it is pending for another %v, and kept: %v", left, w.pending)
+	}
+}

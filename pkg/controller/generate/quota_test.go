@@ -216,3 +216,21 @@ func TestQuotaOfANamespace(t *testing.T) {
 		t.Errorf("where the limit is reached: %d lack AlertRules, because of %q", n, crowded)
 	}
 }
+
+// The answer to a creation can be lost after the hub's cache has shown the AlertRule.
+func TestQuotaOfALostAnswer(t *testing.T) {
+	q, limit := &quota{}, new(int32(1))
+	made := named("made").NamespacedName()
+	if !q.take("s", limit, "ns", made) {
+		t.Fatal("there is no room")
+	}
+	q.add("s", "ns", made)
+	q.release("s", made)
+	if q.take("s", limit, "ns", named("another").NamespacedName()) {
+		t.Error("an AlertRule that exists does not count")
+	}
+	q.drop("s", made)
+	if !q.take("s", limit, "ns", named("another").NamespacedName()) {
+		t.Error("an AlertRule that was deleted counts")
+	}
+}
