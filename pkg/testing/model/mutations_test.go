@@ -72,9 +72,6 @@ var mutations = map[string]struct {
 	"what a restore of the hub may have undone is not suspect": {
 		"pkg/controller/hub/restored.go", "return !p.restored.IsZero() && !t.Earliest.After(p.restored) ||", "return false ||", []string{"controller/distribute"},
 	},
-	"an object that can't be read counts as deleted": {
-		"pkg/controller/hub/guard.go", "case !apierrors.IsNotFound(err):\n\t\treturn false, Defined{}, fmt.Errorf(\"confirming that", "case !apierrors.IsNotFound(err) && false:\n\t\treturn false, Defined{}, fmt.Errorf(\"confirming that", []string{"controller/distribute", "controller/generate"},
-	},
 	"suspects expire": {
 		"pkg/controller/brake/ledger.go", "\t\treturn suspectRetry, l.admitSuspect(owner, d.Key, e)",
 		"\t\tok = l.admitSuspect(owner, d.Key, e)\n\t\tif e = l.owners[owner][d.Key]; e.until.IsZero() {\n\t\t\te.until = now.Add(l.span)\n\t\t}\n\t\treturn suspectRetry, ok || !now.Before(e.until)",
