@@ -52,6 +52,8 @@ type explorer struct {
 	*model.Process
 
 	e *exploration
+	// parked are the requests that wait until a spoke answers.
+	parked map[spokequeue.Request]bool
 	// seen are the SpokeClusters that it has seen.
 	seen    map[string]bool
 	rules   *Reconciler
@@ -133,7 +135,7 @@ func (e *exploration) start(p *model.Process) {
 		e.Fatal(err)
 	}
 	board := newBoard()
-	x := &explorer{Process: p, e: e, seen: map[string]bool{}, queue: &ruleQueue{of: p.Queue}}
+	x := &explorer{Process: p, e: e, parked: map[spokequeue.Request]bool{}, seen: map[string]bool{}, queue: &ruleQueue{of: p.Queue}}
 	x.rules = &Reconciler{
 		Client: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e}, Board: board, Recorder: model.NoEvents{},
 		Validator: validation.New(validate), Contests: contest.New(clock.RealClock{}, 0),
@@ -231,8 +233,12 @@ func (x *explorer) report(ctx context.Context, req spokequeue.Request) error {
 	sc, ar := &v1alpha1.SpokeCluster{}, &v1alpha1.AlertRule{}
 	name := req.ClusterName.String()
 	err := x.OnHub.Get(ctx, client.ObjectKey{Name: name}, sc)
-	if err != nil || x.e.down[sc.UID] {
+	if err != nil {
 		return client.IgnoreNotFound(err)
+	}
+	if x.e.down[sc.UID] {
+		x.parked[req] = true
+		return nil
 	}
 	err = client.IgnoreNotFound(x.OnHub.Get(ctx, req.NamespacedName, ar))
 	if err != nil {
@@ -280,6 +286,15 @@ func (e *exploration) connect() {
 		is.LastTransitionTime = metav1.NewTime(time.Now())
 		if apimeta.SetStatusCondition(&sc.Status.Conditions, is) {
 			_, _ = e.Hub.UpdateStatus(sc)
+		}
+		if x := e.leader; x != nil && !e.down[sc.UID] {
+			maps.DeleteFunc(x.parked, func(req spokequeue.Request, _ bool) bool {
+				answers := req.ClusterName.String() == sc.Name
+				if answers {
+					x.Queue.Add(req)
+				}
+				return answers
+			})
 		}
 	}
 }
