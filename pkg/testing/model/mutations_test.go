@@ -37,7 +37,7 @@ var mutations = map[string]struct {
 		"pkg/rule/name.go", "if kind != v1alpha1.DeploymentKind {\n\t\tdigested", "if false {\n\t\tdigested", []string{"controller/generate"},
 	},
 	"expectations are dropped": {
-		"pkg/controller/expect/expect.go", "\tif n.until.IsZero() {\n\t\treturn patience\n\t}\n\treturn max(n.until.Sub(w.clock.Now()), 0)", "\t_ = n\n\treturn 0", []string{"controller/distribute"},
+		"pkg/controller/expect/expect.go", "\tif n.until.IsZero() {\n\t\treturn patience\n\t}\n\tleft := max(n.until.Sub(w.clock.Now()), 0)", "\tleft := time.Duration(0)", []string{"controller/distribute"},
 	},
 	"PrometheusRules are deleted without a UID": {
 		"pkg/controller/distribute/act.go", "UID: &p.UID, ", "", []string{"controller/distribute"},
