@@ -21,9 +21,8 @@ import (
 // person is the field manager of a manual edit.
 const person = client.FieldOwner("kubectl-edit")
 
-// promptly is enough for the event of a change, or one retry, on a busy machine. It is less than the shortest timer for a
-// missed event, which is 10 s (package expect).
-const promptly = 9 * time.Second
+// promptly is enough for the event of a change, or one retry. It is less than the timers for missed events.
+const promptly = 5 * time.Second
 
 // TestDriftIsPutBack changes a PrometheusRule in a spoke by hand, in each field that the hub decides.
 func TestDriftIsPutBack(t *testing.T) {
