@@ -4,12 +4,12 @@
 package lean
 
 import (
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/cespare/xxhash/v2"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
@@ -31,20 +31,20 @@ const (
 var sharedMaps, sharedFields = lru.New(maxShared), lru.New(maxShared)
 
 // sharedTexts has for each hash the text that was seen last. So it takes the same memory whatever a spoke sends, and no
-// text costs more than without it.
-var sharedTexts = struct {
+// text costs more than without it. Which texts have the same hash is the same in each process, so that tests are too: a
+// text that takes the place of another only costs memory.
+var sharedTexts struct {
 	sync.Mutex
 
-	seed maphash.Seed
 	seen [texts]string
-}{seed: maphash.MakeSeed()}
+}
 
 // text makes a text share its bytes with equal ones.
 func text[T ~string](s *T) {
 	if s == nil || *s == "" || len(*s) > maxText {
 		return
 	}
-	i := maphash.String(sharedTexts.seed, string(*s)) % texts
+	i := xxhash.Sum64String(string(*s)) % texts
 	sharedTexts.Lock()
 	defer sharedTexts.Unlock()
 	if seen := &sharedTexts.seen[i]; *seen == string(*s) {
