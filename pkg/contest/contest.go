@@ -73,6 +73,9 @@ type Write struct {
 	// Base is the resourceVersion on which the write is conditional, if it comes from a cache that may not show
 	// the last write yet. Without it, the caller has to know.
 	Base string
+	// Definition identifies the CustomResourceDefinition of the object's kind, or is "". What was written under another
+	// definition was deleted with that one, so nobody reverted it.
+	Definition types.UID
 	// Gone means that the object does not exist at present.
 	Gone bool
 }
@@ -132,6 +135,8 @@ type dispute struct {
 	// undos is the number of reverts, and lost means that the last write was reverted.
 	undos int
 	lost  bool
+	// definition is that of the last write.
+	definition types.UID
 	// wrote is the time of the last write, and next the earliest time of the next one.
 	wrote, next time.Duration
 	// stood is the longest time that a write lasted since the first revert, and stoodBefore is that without the last one.
@@ -163,7 +168,7 @@ func (w *Writes) Ask(write Write) Turn {
 	if w.behindLocked(write) {
 		return Turn{Behind: true}
 	}
-	d := w.disputeLocked(write.Object, w.hash(write.Meant), now)
+	d := w.disputeLocked(write, now)
 	if d == nil {
 		return Turn{}
 	}
@@ -178,6 +183,13 @@ func (w *Writes) Ask(write Write) Turn {
 	}
 	wait := max(d.next-now, 0)
 	return Turn{Wait: wait, News: news && wait > 0}
+}
+
+// Reverted reports whether a write repeats one that was reverted before.
+func (w *Writes) Reverted(write Write) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.disputes[write.Object] != nil && w.disputeLocked(write, w.now()) != nil
 }
 
 // Yield is Ask for callers that have the object with its managedFields, or nil if it is gone. tell is called
@@ -219,6 +231,7 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 		return
 	}
 	d.meant, d.base, d.lost, d.faster, d.wrote, d.mark = meant, w.hash(write.Base), false, false, now, w.markOf(write.Object, answer)
+	d.definition = write.Definition
 	d.until = now + w.quiet(d)
 }
 
@@ -267,8 +280,13 @@ func (w *Writes) behindLocked(write Write) bool {
 
 // disputeLocked returns the dispute of an object for which the same intention has to be written again, which
 // means a revert. It returns nil if there is none.
-func (w *Writes) disputeLocked(o Object, meant uint64, now time.Duration) *dispute {
+func (w *Writes) disputeLocked(write Write, now time.Duration) *dispute {
+	o, meant := write.Object, w.hash(write.Meant)
 	if d := w.disputes[o]; d != nil {
+		if d.definition != write.Definition {
+			w.endLocked(o, d)
+			return nil
+		}
 		if d.meant != meant || w.forgotten(d, now) {
 			return nil
 		}
@@ -280,7 +298,7 @@ func (w *Writes) disputeLocked(o Object, meant uint64, now time.Duration) *dispu
 		return nil
 	}
 	delete(w.peaceful[o.scope()], key)
-	d := &dispute{meant: p.meant, base: p.base, wrote: p.at}
+	d := &dispute{meant: p.meant, base: p.base, wrote: p.at, definition: write.Definition}
 	w.disputes[o] = d
 	return d
 }

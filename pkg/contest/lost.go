@@ -43,7 +43,7 @@ func (w *Writes) Lost(write Write, base string) Turn {
 			d = &dispute{wrote: now, mark: mark{at: metav1.NewTime(w.clock.Now().Add(-w.intervals.Of(refusedWithin)))}}
 			w.disputes[write.Object] = d
 		}
-		d.meant, d.undos, d.faster = w.hash(write.Meant), max(d.undos, shownFrom-1), true
+		d.meant, d.definition, d.undos, d.faster = w.hash(write.Meant), write.Definition, max(d.undos, shownFrom-1), true
 	}
 	w.undoneLocked(d, now)
 	if !contested {

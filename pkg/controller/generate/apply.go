@@ -106,7 +106,10 @@ func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, e
 		r.Contests.Stands(object(ar))
 		return 0, nil
 	}
-	write := writing(ar, existing, fields)
+	write, err := r.writing(ctx, ar, existing, fields)
+	if err != nil {
+		return 0, err
+	}
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}
@@ -160,7 +163,11 @@ func (r *Reconciler) displace(ctx context.Context, w *templating.Workload, ar, e
 	if wait, err := r.misplaced(ctx, w, ar, existing); err != nil || wait > 0 {
 		return wait, err
 	}
-	if wait := r.yield(writing(ar, existing, fields), existing); wait > 0 {
+	write, err := r.writing(ctx, ar, existing, fields)
+	if err != nil {
+		return 0, err
+	}
+	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}
 	_, err = r.remove(ctx, existing)
@@ -250,7 +257,7 @@ const refusalRetry = 10 * time.Minute
 // reset gives fields back to the template, as an annotation requests. The event of this write triggers the
 // reconcile that applies the template's values.
 func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.AlertRule) (time.Duration, error) {
-	write := resetting(existing)
+	write := r.resetting(existing)
 	if wait := r.yield(write, existing); wait > 0 {
 		return wait, nil
 	}

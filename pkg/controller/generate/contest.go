@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -23,23 +24,43 @@ func object(ar *v1alpha1.AlertRule) contest.Object {
 // writing, removing and resetting are the writes of an AlertRule as the contest package sees them. The
 // intention is the applied content. It changes when people take over a field or give it back, which is not a
 // contest.
-func writing(ar, existing *v1alpha1.AlertRule, fields map[string]any) contest.Write {
+//
+// An AlertRule may also be missing because its kind was deleted: while a CustomResourceDefinition is being deleted, the API
+// server accepts an apply, and deletes what it creates. So writing reads the definition before a second revert counts. It
+// returns an error if the kind is not served.
+func (r *Reconciler) writing(ctx context.Context, ar, existing *v1alpha1.AlertRule, fields map[string]any) (contest.Write, error) {
 	applied := runtime.DeepCopyJSON(fields)
 	unstructured.RemoveNestedField(applied, "metadata", "resourceVersion")
 	data, err := json.Marshal(applied)
 	if err != nil { // strings, numbers, lists and maps of them can't fail
 		panic(fmt.Sprintf("generate: digest of AlertRule %s: %v", hub.Key(ar), err))
 	}
-	return contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: string(data), Gone: existing == nil}
+	write := r.writeOf(ar, string(data))
+	write.Gone = existing == nil
+	if existing != nil || !r.Contests.Reverted(write) {
+		return write, nil
+	}
+	switch _, served, err := r.Guard.Kinds.Defined(ctx, hub.AlertRules); {
+	case err != nil:
+		return contest.Write{}, fmt.Errorf("applying AlertRule %s again: %w", hub.Key(ar), err)
+	case !served:
+		return contest.Write{}, fmt.Errorf("applying AlertRule %s again: the hub does not serve AlertRules, or is deleting their CustomResourceDefinition", hub.Key(ar))
+	}
+	write.Definition = r.Guard.Kinds.Definition(hub.AlertRules)
+	return write, nil
 }
 
-func removing(ar *v1alpha1.AlertRule) contest.Write {
-	return contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: contest.Absent}
+func (r *Reconciler) removing(ar *v1alpha1.AlertRule) contest.Write {
+	return r.writeOf(ar, contest.Absent)
+}
+
+func (r *Reconciler) writeOf(ar *v1alpha1.AlertRule, meant string) contest.Write {
+	return contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: meant, Definition: r.Guard.Kinds.Definition(hub.AlertRules)}
 }
 
 // resetting removes the request to reset fields from an AlertRule. A GitOps tool may set it again.
-func resetting(ar *v1alpha1.AlertRule) contest.Write {
-	write := contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: ar.Annotations[v1alpha1.ResetFieldsAnnotation]}
+func (r *Reconciler) resetting(ar *v1alpha1.AlertRule) contest.Write {
+	write := r.writeOf(ar, ar.Annotations[v1alpha1.ResetFieldsAnnotation])
 	write.Annotation = v1alpha1.ResetFieldsAnnotation
 	return write
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/tools/events"
@@ -39,10 +40,12 @@ type contested struct {
 
 	clock    *testingclock.FakePassiveClock
 	recorder *events.FakeRecorder
-	refuse   error // what a write is answered with
+	refuse   error             // what a write is answered with
+	crd      metav1.ObjectMeta // of AlertRules, and it is gone without a UID
 	applies  int
 	patches  int
 	deletes  int
+	reads    int      // of the CustomResourceDefinition
 	shown    []string // spokes
 	changed  []rule.Key
 }
@@ -75,7 +78,20 @@ func newContested(t *testing.T) *contested {
 func newContestedOn(t *testing.T, server client.WithWatch) *contested {
 	t.Helper()
 	c := &contested{T: t, clock: testingclock.NewFakePassiveClock(time.Unix(1e9, 0)), recorder: events.NewFakeRecorder(100)}
+	c.crd.UID = "first"
 	server = interceptor.NewClient(server, interceptor.Funcs{
+		Get: func(ctx context.Context, cl client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			crd, ok := o.(*metav1.PartialObjectMetadata)
+			if !ok {
+				return cl.Get(ctx, key, o, opts...)
+			}
+			c.reads++
+			if c.crd.UID == "" {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, key.Name)
+			}
+			crd.ObjectMeta = c.crd
+			return nil
+		},
 		Apply: func(ctx context.Context, cl client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 			c.applies++
 			if c.refuse != nil {
@@ -96,9 +112,12 @@ func newContestedOn(t *testing.T, server client.WithWatch) *contested {
 		},
 	})
 	c.Reconciler = NewReconciler(Options{
-		Hub: server, Namespace: "rulefleet-generated", Brake: brake.New(c.clock, 10*time.Minute), Spokes: c, Recorder: c.recorder,
+		Hub: server, Guard: guarded(server), Namespace: "rulefleet-generated", Brake: brake.New(c.clock, 10*time.Minute), Spokes: c, Recorder: c.recorder,
 		Contests: contest.New(c.clock, 0), Changed: func(key rule.Key) { c.changed = append(c.changed, key) },
 	})
+	if _, _, err := c.Guard.Kinds.Defined(t.Context(), hub.AlertRules); err != nil { // as at the start
+		t.Fatal(err)
+	}
 	for _, o := range []client.Object{
 		&v1alpha1.SpokeCluster{ObjectMeta: metav1.ObjectMeta{Name: "spoke"}},
 		&v1alpha1.AlertRuleTemplate{
@@ -120,7 +139,7 @@ func (c *contested) apply(applies int, want time.Duration) {
 	c.Helper()
 	c.seen()
 	c.applies = 0
-	c.Guard = guarded(c.Hub) // which remembers nothing
+	c.Guard.Live = guarded(c.Hub).Live // which remembers nothing
 	ar := made()
 	creates := c.Hub.Get(c.Context(), hub.Key(ar), &v1alpha1.AlertRule{}) != nil && applies == 1
 	_, again, _, err := c.Reconciler.apply(c.Context(), deploymentWeb(), map[string]*v1alpha1.AlertRule{ar.Name: ar})
@@ -149,6 +168,14 @@ func (c *contested) edit(change func(*v1alpha1.AlertRule)) {
 	ar := c.read()
 	change(ar)
 	if err := c.Hub.Update(c.Context(), ar, client.FieldOwner("argocd-controller")); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// vanish deletes the AlertRule, if it is there.
+func (c *contested) vanish() {
+	c.Helper()
+	if err := client.IgnoreNotFound(c.Hub.Delete(c.Context(), made())); err != nil {
 		c.Fatal(err)
 	}
 }
@@ -219,6 +246,47 @@ func TestContest(t *testing.T) {
 			c.refuse, c.shown, c.changed = nil, nil, nil
 			c.wantShown()
 			c.apply(1, 0)
+		},
+		"lost with its kind, which still takes applies": func(c *contested) {
+			refused := func() {
+				c.Helper()
+				c.vanish()
+				for range 3 {
+					c.seen()
+					c.applies = 0
+					ar := made()
+					_, again, _, err := c.Reconciler.apply(c.Context(), deploymentWeb(), map[string]*v1alpha1.AlertRule{ar.Name: ar})
+					if c.applies > 0 || again > 0 || err == nil || !strings.Contains(err.Error(), "does not serve AlertRules") {
+						c.Fatalf("applied %d times, again after %v, %v", c.applies, again, err)
+					}
+				}
+			}
+			c.apply(1, 0)
+			c.crd.DeletionTimestamp = new(metav1.Now())
+			c.vanish()
+			c.apply(1, 0)
+			refused()
+			c.crd = metav1.ObjectMeta{}
+			refused()
+			c.crd.UID = "second"
+			c.apply(1, 0)
+			c.vanish()
+			c.apply(1, 0) // one revert
+			c.crd.UID = "third"
+			c.vanish()
+			c.apply(1, 0)
+			c.wantShown()
+			reads := c.reads
+			c.vanish()
+			c.apply(1, 0)
+			c.vanish()
+			c.apply(0, time.Second)
+			c.wantShown("an unknown client deletes AlertRule")
+			c.pass(time.Second)
+			c.apply(1, 0)
+			if n := c.reads - reads; n != 2 {
+				c.Errorf("the CustomResourceDefinition was read %d times", n)
+			}
 		},
 		"an edit that wins": func(c *contested) {
 			c.apply(1, 0)
@@ -308,15 +376,10 @@ func TestContest(t *testing.T) {
 			}
 		},
 		"deleted": func(c *contested) {
-			vanish := func() {
-				if err := c.Hub.Delete(c.Context(), made()); err != nil {
-					c.Fatal(err)
-				}
-			}
 			c.apply(1, 0)
-			vanish()
+			c.vanish()
 			c.apply(1, 0)
-			vanish()
+			c.vanish()
 			c.apply(0, time.Second)
 			c.wantShown("an unknown client deletes AlertRule")
 			if !c.quota.take("spoke", new(int32(1)), "shop", types.NamespacedName{Name: "another"}) {

@@ -50,6 +50,9 @@ type exploration struct {
 	edited  map[types.UID]v1alpha1.Duration
 	touched map[types.UID]bool
 	version int
+	// contests are those of the leader, and reverted says that somebody may have reverted what the operator wrote.
+	contests *contest.Writes
+	reverted bool
 }
 
 // hubClient is the client of a process, with applies and deletions of AlertRules, which are checked.
@@ -159,10 +162,11 @@ func (e *exploration) start(p *model.Process) {
 		e.Fatal(err)
 	}
 	only := &emptied{one: spoke.Spoke{Name: model.SpokeName, Kinds: exploredKinds, Reader: p.InSpoke, Identity: &identity{}, Since: time.Now()}}
+	e.contests = contest.New(clock.RealClock{}, 0)
 	r := NewReconciler(Options{
 		Hub: &hubClient{Client: model.Client{Schedule: e.Schedule, Process: p}, e: e, p: p}, Guard: hub.Guard{Kinds: e.Kinds()},
 		Witness: hub.NewWitness(), Brake: e.Hold(p, brake.Generate), Spokes: &spokeOf{emptied: only, p: p}, Recorder: model.NoEvents{},
-		Contests: contest.New(clock.RealClock{}, 0), Namespace: exploredNamespace, Validator: exploredValidator,
+		Contests: e.contests, Namespace: exploredNamespace, Validator: exploredValidator,
 	})
 	p.Reconcile = r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
@@ -296,6 +300,10 @@ func (e *exploration) removes(p *model.Process, ar *v1alpha1.AlertRule) {
 
 // observe notes which AlertRules are wanted.
 func (e *exploration) observe() {
+	e.reverted = e.reverted || e.Former != nil
+	if message, _ := e.contests.InSpoke(model.SpokeName); message != "" && !e.reverted {
+		e.Violation("nobody reverted anything, and the spoke shows: %s", message)
+	}
 	wanted := map[string]bool{}
 	for _, o := range e.Hub.Objects("AlertRule") {
 		ar := o.(*v1alpha1.AlertRule)
@@ -453,6 +461,7 @@ func (e *exploration) personResetsARule(*rapid.T) {
 	e.Budget.Edits++
 	e.Disturbed = true
 	e.Say("a person resets %s", ar.Name)
+	e.reverted = true
 	metav1.SetMetaDataAnnotation(&ar.ObjectMeta, v1alpha1.ResetFieldsAnnotation, templating.AllFields)
 	if _, err := e.Hub.Update(ar); err != nil {
 		e.Fatal(err)
@@ -466,6 +475,7 @@ func (e *exploration) personDeletesARule(*rapid.T) {
 	e.Budget.Edits++
 	e.Disturbed = true
 	e.Say("a person deletes %s", ar.Name)
+	e.reverted = true
 	_ = e.Hub.Delete(model.RefOf(ar), nil)
 }
 
@@ -474,10 +484,10 @@ func (e *exploration) otherCreates(*rapid.T) {
 	template := rapid.SampledFrom(exploredTemplates).Draw(e.T, "template")
 	kind, key := e.pick()
 	name := rule.GeneratedName(template, model.SpokeName, kind, key.Namespace, key.Name)
-	if !e.Defined("alertrules") || e.rule(name) != nil {
+	if !e.Defined("alertrules") || e.Terminating("alertrules") || e.rule(name) != nil {
 		e.Skip("not now")
 	}
-	e.Disturbed = true
+	e.Disturbed, e.reverted = true, true
 	e.Say("another client creates an AlertRule with the name %s", name)
 	ar := &v1alpha1.AlertRule{ObjectMeta: metav1.ObjectMeta{Namespace: exploredNamespace, Name: name}}
 	ar.Spec.AlertSpec = v1alpha1.AlertSpec{Alert: "Other", Expr: "vector(1)"}
@@ -590,16 +600,27 @@ func (e *exploration) hubLosesRules(*rapid.T) {
 	if !e.Defined("alertrules") {
 		e.Skip("they are lost")
 	}
+	e.Disturbed = true
+	if e.Terminating("alertrules") {
+		e.Say("the kind AlertRule is gone")
+		e.Undefine("alertrules", "AlertRule")
+		return
+	}
+	e.rules = nil
+	keep := func(_ types.NamespacedName, o client.Object) { e.rules = append(e.rules, o) }
+	if rapid.Bool().Draw(e.T, "slowly") {
+		e.Say("the hub begins to lose the kind AlertRule")
+		e.Terminate("alertrules", "AlertRule", keep)
+		return
+	}
 	e.Say("the hub loses the kind AlertRule")
-	e.rules, e.Disturbed = nil, true
-	e.Lose("alertrules", "AlertRule", func(_ types.NamespacedName, o client.Object) {
-		e.rules = append(e.rules, o)
-	})
+	e.Lose("alertrules", "AlertRule", keep)
 }
 
 // hubIsRestored forgets what a restore of the hub undoes: AlertRules, templates and labels are those of one moment again.
 // What was lost before that moment is forgotten as well.
 func (e *exploration) hubIsRestored() (done func()) {
+	e.reverted = true
 	return func() {
 		clear(e.lost)
 		e.Unlabeled = nil

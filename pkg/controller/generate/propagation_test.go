@@ -73,7 +73,7 @@ func TestPropagation(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
 			later := func() { clock.SetTime(clock.Now().Add(time.Second)) }
 			p := metrics.NewPropagation(clock)
-			r := NewReconciler(Options{Hub: c, Namespace: "rulefleet-generated", Propagation: p})
+			r := NewReconciler(Options{Hub: c, Guard: guarded(c), Namespace: "rulefleet-generated", Propagation: p})
 			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[queue.Request]())
 			defer queue.ShutDown()
 

@@ -58,7 +58,7 @@ func (r *Reconciler) prune(ctx context.Context, req queue.Request, rules []doome
 		if answer.Held.Has(key) {
 			continue
 		}
-		write := removing(d.rule)
+		write := r.removing(d.rule)
 		if left := r.yield(write, d.rule); left > 0 {
 			wait = interval.Soonest(wait, left)
 			continue

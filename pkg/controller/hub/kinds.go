@@ -157,6 +157,13 @@ func (k *Kinds) Defined(ctx context.Context, kind Kind) (d Defined, served bool,
 	}
 }
 
+// Definition returns the UID of the CustomResourceDefinition that Defined found last, or "".
+func (k *Kinds) Definition(kind Kind) types.UID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.known[kind].uid
+}
+
 // read is Defined, once. It returns nil for a kind that is not served.
 func (k *Kinds) read(ctx context.Context, kind Kind) (*Defined, error) {
 	crd := &metav1.PartialObjectMetadata{}

@@ -145,16 +145,38 @@ func (s *Schedule) Defined(plural string) bool { return s.Hub.Find(RefOf(definit
 
 // Lose deletes a kind with all its objects, and calls each for them.
 func (s *Schedule) Lose(plural, kind string, each func(types.NamespacedName, client.Object)) {
+	s.Terminate(plural, kind, each)
+	s.Undefine(plural, kind)
+}
+
+// Terminate begins to delete a kind: it deletes all objects, and calls each for them. Until Undefine, applies still
+// create objects.
+func (s *Schedule) Terminate(plural, kind string, each func(types.NamespacedName, client.Object)) {
 	terminating := definition(plural)
 	now := metav1.Now()
 	terminating.DeletionTimestamp = &now
 	_, _ = s.Hub.Update(terminating)
+	s.empty(kind, each)
+}
+
+// Undefine ends the deletion of a kind: it deletes the objects that were created meanwhile, and the definition.
+func (s *Schedule) Undefine(plural, kind string) {
+	s.empty(kind, func(types.NamespacedName, client.Object) {})
+	_ = s.Hub.Delete(RefOf(definition(plural)), nil)
+}
+
+func (s *Schedule) empty(kind string, each func(types.NamespacedName, client.Object)) {
 	objects := s.Hub.Objects(kind)
 	for _, key := range slices.SortedFunc(maps.Keys(objects), oracle.CompareKeys) {
 		each(key, objects[key])
 		_ = s.Hub.Delete(Ref{Kind: kind, NamespacedName: key}, nil)
 	}
-	_ = s.Hub.Delete(RefOf(terminating), nil)
+}
+
+// Terminating reports whether a kind is being deleted.
+func (s *Schedule) Terminating(plural string) bool {
+	d := s.Hub.Find(RefOf(definition(plural)))
+	return d != nil && !d.GetDeletionTimestamp().IsZero()
 }
 
 // DefineAgain defines a lost kind again. It waits first, because an object of the same second counts as older than
@@ -516,6 +538,7 @@ func (s *Schedule) faults() []string {
 	add(s.Leader.InSpoke.Behind() > 0, "old spoke cache")
 	for _, k := range kinds {
 		add(!s.Defined(k.plural), "no "+k.plural)
+		add(s.Terminating(k.plural), "terminating "+k.plural)
 	}
 	if s.Broken != nil {
 		out = append(out, s.Broken()...)
@@ -534,6 +557,9 @@ func (s *Schedule) settle(after func()) {
 		s.engageAgain(s.Leader)
 	}
 	for _, k := range kinds {
+		if s.Terminating(k.plural) {
+			s.Undefine(k.plural, k.kind)
+		}
 		if !s.Defined(k.plural) {
 			s.Pass(2 * time.Second)
 			s.Define(k.plural)
