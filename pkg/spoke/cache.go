@@ -116,12 +116,26 @@ const (
 // ownAnnotations are the prefixes of annotations that Kubernetes and kubectl write. Some of them change with each rollout.
 var ownAnnotations = []string{"kubectl.kubernetes.io/", "deployment.kubernetes.io/", "deprecated.daemonset.template.generation"}
 
+// maxName is the length of the longest name that an API server accepts.
+const maxName = 253
+
+// cutName cuts a name that no API server accepts, because queues keep the names also of objects that are gone.
+func cutName(o metav1.Object) {
+	if name := o.GetName(); len(name) > maxName {
+		o.SetName(strings.Clone(name[:maxName]))
+	}
+	if ns := o.GetNamespace(); len(ns) > maxName {
+		o.SetNamespace(strings.Clone(ns[:maxName]))
+	}
+}
+
 // trimMetadata drops the metadata that Kubernetes and kubectl keep for themselves.
 func trimMetadata(in any) (any, error) {
 	o, err := meta.Accessor(in)
 	if err != nil {
 		return nil, fmt.Errorf("trimming %T for the cache: %w", in, err)
 	}
+	cutName(o)
 	o.SetManagedFields(nil)
 	o.SetSelfLink("") // API servers no longer send it
 	o.SetOwnerReferences(nil)
@@ -178,6 +192,7 @@ func trimRule(hubID string) func(any) (any, error) {
 		if !ok {
 			return in, nil
 		}
+		cutName(r)
 		r.SetManagedFields(nil)
 		r.SetSelfLink("")
 		if r.Labels[v1alpha1.HubLabel] == hubID {

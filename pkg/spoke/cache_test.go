@@ -97,6 +97,10 @@ func TestTrimMetadata(t *testing.T) {
 				"long": strings.Repeat("x", 1025), "fits": strings.Repeat("x", 1025), "rulefleet.io/labels": strings.Repeat("x", 8193),
 			}}},
 		},
+		"names that no API server has": {
+			in:   &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 1<<20), Name: strings.Repeat("x", 254)}},
+			want: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 253), Name: strings.Repeat("x", 253)}},
+		},
 		"without annotations": {in: &metav1.PartialObjectMetadata{}, want: &metav1.PartialObjectMetadata{}},
 		"a whole object": {
 			in:   &corev1.Namespace{ObjectMeta: everything(map[string]string{"app": "shop"})},

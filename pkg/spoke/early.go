@@ -202,12 +202,10 @@ type waitingEvent struct {
 
 // beside returns the amount of the events that an event does not replace.
 func (w *waitingEvents) beside(e watch.Event) amount {
-	size := w.size
 	if old := w.last[keyOf(e)]; old != nil {
-		size.objects -= old.size.objects
-		size.bytes -= old.size.bytes
+		return w.size.minus(old.size)
 	}
-	return size
+	return w.size
 }
 
 // add appends an event.
@@ -221,8 +219,7 @@ func (w *waitingEvents) add(e watch.Event) {
 		w.last[is.key] = is
 	}
 	w.events = append(w.events, is)
-	w.size.objects += is.size.objects
-	w.size.bytes += is.size.bytes
+	w.size = w.size.plus(is.size)
 	if len(w.events) > 100 && len(w.events) > 2*int(w.size.objects) {
 		w.events = slices.DeleteFunc(w.events, func(e *waitingEvent) bool { return e.Object == nil })
 	}
@@ -233,8 +230,7 @@ func (w *waitingEvents) drop(e *waitingEvent) {
 	if w.last[e.key] == e {
 		delete(w.last, e.key)
 	}
-	w.size.objects -= e.size.objects
-	w.size.bytes -= e.size.bytes
+	w.size = w.size.minus(e.size)
 	*e = waitingEvent{}
 }
 

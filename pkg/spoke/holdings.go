@@ -21,6 +21,9 @@ func (a *amount) add(o any) {
 	a.bytes += sizeOf(o)
 }
 
+func (a amount) plus(b amount) amount  { return amount{a.objects + b.objects, a.bytes + b.bytes} }
+func (a amount) minus(b amount) amount { return amount{a.objects - b.objects, a.bytes - b.bytes} }
+
 // held counts the cached objects of a kind.
 type held struct {
 	amount
