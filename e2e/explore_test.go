@@ -277,6 +277,20 @@ func (x *exploration) held(ctx context.Context, s *explored) (map[types.Namespac
 	return out, nil
 }
 
+// workloads returns the workloads in a spoke.
+func (s *explored) workloads(ctx context.Context) (map[v1alpha1.WorkloadKind][]metav1.PartialObjectMetadata, error) {
+	out := map[v1alpha1.WorkloadKind][]metav1.PartialObjectMetadata{}
+	for _, kind := range rule.WorkloadKinds() {
+		var list metav1.PartialObjectMetadataList
+		list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
+		if err := s.m.Client.List(ctx, &list); err != nil {
+			return nil, fmt.Errorf("listing the %ss of %s: %w", kind, s.name, err)
+		}
+		out[kind] = list.Items
+	}
+	return out, nil
+}
+
 // managed reports whether nothing is wrong with the hub and with the managers.
 func (x *exploration) managed() bool { return x.broken["hub"] == "" && x.broken[""] == "" }
 
@@ -416,15 +430,14 @@ func (x *exploration) checkSpoke(ctx context.Context, s *explored, rules map[typ
 	for i := range templates {
 		all = append(all, &templates[i])
 	}
+	workloads, err := s.workloads(ctx)
+	if err != nil {
+		return nil, err
+	}
 	want := map[string]*v1alpha1.AlertRule{}
-	for _, kind := range rule.WorkloadKinds() {
-		var list metav1.PartialObjectMetadataList
-		list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
-		if err := s.m.Client.List(ctx, &list); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			o := &list.Items[i]
+	for kind, list := range workloads {
+		for i := range list {
+			o := &list[i]
 			w := templating.Workload{Kind: kind, Cluster: state.Cluster, Namespace: o.Namespace, Name: o.Name, Labels: o.Labels, Annotations: o.Annotations}
 			for j := range namespaces.Items {
 				if namespaces.Items[j].Name == o.Namespace {
@@ -481,21 +494,20 @@ func (x *exploration) counted(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		workloads := map[v1alpha1.WorkloadKind]int{}
-		for _, kind := range rule.WorkloadKinds() {
-			var list metav1.PartialObjectMetadataList
-			list.SetGroupVersionKind(spoke.WorkloadMetadata(kind).GroupVersionKind())
-			if err := s.m.Client.List(ctx, &list); err != nil {
-				return err
-			}
-			workloads[kind] = len(list.Items)
-			for i := range list.Items {
-				if list.Items[i].Annotations[alertsAnnotation] == "disabled" {
-					disable(wanted, templates.Items, kind, list.Items[i].Namespace)
+		workloads, err := s.workloads(ctx)
+		if err != nil {
+			return err
+		}
+		counts := map[v1alpha1.WorkloadKind]int{}
+		for kind, list := range workloads {
+			counts[kind] = len(list)
+			for i := range list {
+				if list[i].Annotations[alertsAnnotation] == "disabled" {
+					disable(wanted, templates.Items, kind, list[i].Namespace)
 				}
 			}
 		}
-		faults = append(faults, oracle.CountFaults(sc, workloads, len(held))...)
+		faults = append(faults, oracle.CountFaults(sc, counts, len(held))...)
 	}
 	for i := range templates.Items {
 		t := &templates.Items[i]
