@@ -277,7 +277,7 @@ func (x *exploration) held(ctx context.Context, s *explored) (map[types.Namespac
 	return out, nil
 }
 
-// workloads returns the workloads in a spoke.
+// workloads returns the workloads of a spoke by kind.
 func (s *explored) workloads(ctx context.Context) (map[v1alpha1.WorkloadKind][]metav1.PartialObjectMetadata, error) {
 	out := map[v1alpha1.WorkloadKind][]metav1.PartialObjectMetadata{}
 	for _, kind := range rule.WorkloadKinds() {

@@ -73,8 +73,8 @@ type Write struct {
 	// Base is the resourceVersion on which the write is conditional, if it comes from a cache that may not show
 	// the last write yet. Without it, the caller has to know.
 	Base string
-	// Definition identifies the CustomResourceDefinition of the object's kind, or is "". What was written under another
-	// definition was deleted with that one, so nobody reverted it.
+	// Definition is the UID of the CustomResourceDefinition of the object's kind; it may be empty. An object that was
+	// written under another definition was deleted with it, which is not a revert.
 	Definition types.UID
 	// Gone means that the object does not exist at present.
 	Gone bool
@@ -123,6 +123,7 @@ type scope struct {
 
 func (o Object) scope() scope { return scope{o.Spoke, o.Kind == SpokeCluster} }
 
+// peaceful is a write that was never reverted. meant is a hash of the intention and the definition.
 type peaceful struct {
 	meant, base uint64
 	at          time.Duration
@@ -135,7 +136,7 @@ type dispute struct {
 	// undos is the number of reverts, and lost means that the last write was reverted.
 	undos int
 	lost  bool
-	// definition is that of the last write.
+	// definition is the Definition of the last write.
 	definition types.UID
 	// wrote is the time of the last write, and next the earliest time of the next one.
 	wrote, next time.Duration
@@ -185,7 +186,8 @@ func (w *Writes) Ask(write Write) Turn {
 	return Turn{Wait: wait, News: news && wait > 0}
 }
 
-// Reverted reports whether a write repeats one that was reverted before.
+// Reverted reports whether a write repeats one that was reverted before. Like Ask, it ends a dispute of another
+// definition.
 func (w *Writes) Reverted(write Write) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +229,7 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 		if w.peaceful[of] == nil {
 			w.peaceful[of] = map[uint64]peaceful{}
 		}
-		w.peaceful[of][w.key(write.Object)] = peaceful{meant: meant, base: w.hash(write.Base), at: now}
+		w.peaceful[of][w.key(write.Object)] = peaceful{meant: w.defined(write), base: w.hash(write.Base), at: now}
 		return
 	}
 	d.meant, d.base, d.lost, d.faster, d.wrote, d.mark = meant, w.hash(write.Base), false, false, now, w.markOf(write.Object, answer)
@@ -294,11 +296,11 @@ func (w *Writes) disputeLocked(write Write, now time.Duration) *dispute {
 	}
 	key := w.key(o)
 	p, ok := w.peaceful[o.scope()][key]
-	if !ok || p.meant != meant || now-p.at >= w.intervals.Of(memory) {
+	if !ok || p.meant != w.defined(write) || now-p.at >= w.intervals.Of(memory) {
 		return nil
 	}
 	delete(w.peaceful[o.scope()], key)
-	d := &dispute{meant: p.meant, base: p.base, wrote: p.at, definition: write.Definition}
+	d := &dispute{meant: meant, base: p.base, wrote: p.at, definition: write.Definition}
 	w.disputes[o] = d
 	return d
 }
@@ -389,3 +391,8 @@ func (w *Writes) now() time.Duration {
 
 func (w *Writes) key(o Object) uint64      { return maphash.Comparable(w.seed, o) }
 func (w *Writes) hash(meant string) uint64 { return maphash.String(w.seed, meant) }
+
+// defined is a hash of the intention and the definition of a write.
+func (w *Writes) defined(write Write) uint64 {
+	return w.hash(string(write.Definition) + write.Meant)
+}

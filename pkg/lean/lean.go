@@ -31,8 +31,7 @@ const (
 var sharedMaps, sharedFields = lru.New(maxShared), lru.New(maxShared)
 
 // sharedTexts has for each hash the text that was seen last. So it takes the same memory whatever a spoke sends, and no
-// text costs more than without it. Which texts have the same hash is the same in each process, so that tests are too: a
-// text that takes the place of another only costs memory.
+// text costs more than without it. The hash has no random seed, so tests are deterministic. A collision only costs memory.
 var sharedTexts struct {
 	sync.Mutex
 

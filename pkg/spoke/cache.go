@@ -119,15 +119,18 @@ var ownAnnotations = []string{"kubectl.kubernetes.io/", "deployment.kubernetes.i
 // maxName is the length of the longest name that an API server accepts.
 const maxName = 253
 
-// cutName cuts a name that no API server accepts, because queues keep the names also of objects that are gone.
-func cutName(o metav1.Object) {
+// cutNames shortens names that no API server accepts. Queues keep the names of deleted objects, which no other limit
+// counts.
+func cutNames(o metav1.Object) {
 	if name := o.GetName(); len(name) > maxName {
-		o.SetName(strings.Clone(name[:maxName]))
+		o.SetName(cut(name))
 	}
 	if ns := o.GetNamespace(); len(ns) > maxName {
-		o.SetNamespace(strings.Clone(ns[:maxName]))
+		o.SetNamespace(cut(ns))
 	}
 }
+
+func cut(name string) string { return strings.Clone(strings.ToValidUTF8(name[:maxName], "")) }
 
 // trimMetadata drops the metadata that Kubernetes and kubectl keep for themselves.
 func trimMetadata(in any) (any, error) {
@@ -135,7 +138,7 @@ func trimMetadata(in any) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trimming %T for the cache: %w", in, err)
 	}
-	cutName(o)
+	cutNames(o)
 	o.SetManagedFields(nil)
 	o.SetSelfLink("") // API servers no longer send it
 	o.SetOwnerReferences(nil)
@@ -192,7 +195,7 @@ func trimRule(hubID string) func(any) (any, error) {
 		if !ok {
 			return in, nil
 		}
-		cutName(r)
+		cutNames(r)
 		r.SetManagedFields(nil)
 		r.SetSelfLink("")
 		if r.Labels[v1alpha1.HubLabel] == hubID {

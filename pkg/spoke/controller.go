@@ -22,9 +22,6 @@ const (
 	// workers is the number of concurrent reconciles of a controller over all spokes. It is high because workers
 	// mostly wait for spokes.
 	workers = 128
-	// keysPerObject is how many keys of a spoke may wait, as a multiple of the limit of its objects. There can be one
-	// for each object of several kinds, one for each rule on the hub, and those of deleted objects.
-	keysPerObject = 10
 	// reconcileTimeout bounds one reconcile, with all its requests.
 	reconcileTimeout = time.Minute
 )
@@ -43,10 +40,7 @@ func (p *Provider) ControllerOptions(name string, log logr.Logger, place func(qu
 		MaxConcurrentReconciles: workers,
 		ReconciliationTimeout:   reconcileTimeout,
 		NewQueue: func(name string, _ workqueue.TypedRateLimiter[queue.Request]) WorkQueue {
-			q := queue.New(queue.Options{
-				Name: name, Workers: workers, Place: place, Answering: p.answers(name),
-				MaxKeys: int(keysPerObject * p.opts.Limits.objects()), Overflow: p.overflow,
-			})
+			q := queue.New(queue.Options{Name: name, Workers: workers, Place: place, Answering: p.answers(name)})
 			p.follow(q)
 			return q
 		},

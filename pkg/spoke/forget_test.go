@@ -1,42 +1,15 @@
 package spoke
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/rulefleet/rulefleet/pkg/spoke/queue"
 	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
-
-// The session of a spoke ends if more changes wait than can be processed, whichever queue drops them.
-func TestProviderOverflow(t *testing.T) {
-	p := NewProvider(Options{Limits: Limits{Objects: 2}})
-	for _, name := range []string{"s", "other"} {
-		engagedAs(p, name, name)
-	}
-	q := p.ControllerOptions(t.Name(), logr.Discard(), func(queue.Request) queue.Lane { return queue.Lane{} }).NewQueue(t.Name(), nil)
-	defer q.ShutDown()
-	p.circuits[0].SetCircuit("s", true)
-	excess := make(chan error)
-	defer p.entries["s"].current.conn.excess.during(func(err error) { excess <- err })()
-	for i := range keysPerObject*2 + 1 {
-		req := queue.Request{ClusterName: "s"}
-		req.Name = fmt.Sprint(i)
-		q.Add(req)
-	}
-	const want = "the spoke reported more changes than could be processed: 21 changes; the limit is 20 (ten times the chart value spokeLimits.objects, --spoke-max-objects)"
-	if err := <-excess; err.Error() != want {
-		t.Errorf("got %v", err)
-	}
-	if err := p.entries["other"].current.conn.excess.err(); err != nil {
-		t.Errorf("the other spoke: %v", err)
-	}
-}
 
 // The state of a spoke is dropped when it is no longer registered, and all of it with its SpokeCluster.
 func TestProviderForgets(t *testing.T) {
@@ -84,7 +57,6 @@ func TestProviderForgets(t *testing.T) {
 	p.strayed(c, "E")
 	p.observe(c, Observation{Contact: time.Now()})
 	p.circuit(c)
-	p.overflow("s")
 	p.disown(c)
 	if got := memory.Of(p, "s"); len(got) > 0 {
 		t.Errorf("remembered: %q", got)

@@ -180,24 +180,6 @@ func (p *Provider) follow(q *queue.Queue) {
 	p.circuits = append(p.circuits, q)
 }
 
-// overflow ends the session of a spoke whose keys were dropped from a queue, because too many waited. The next session
-// enqueues what there is then.
-func (p *Provider) overflow(name multicluster.ClusterName) {
-	var c *connection
-	p.mu.RLock()
-	if e := p.entries[name.String()]; e != nil && e.current != nil {
-		c = e.current.conn
-	}
-	p.mu.RUnlock()
-	if c == nil {
-		return
-	}
-	most := keysPerObject * p.opts.Limits.objects()
-	c.tooMuch(&TooLargeError{
-		What: "the spoke reported more changes than could be processed", Value: most + 1, Bound: most, Unit: "changes", Flag: "ten times the " + objectsFlag,
-	})
-}
-
 // Changes is a source of the names of spokes whose status has to be updated.
 func (p *Provider) Changes() source.Source {
 	return queue.Source(&p.changes, func(q workqueue.TypedRateLimitingInterface[reconcile.Request], c change) {

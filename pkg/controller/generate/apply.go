@@ -106,7 +106,7 @@ func (r *Reconciler) applyOne(ctx context.Context, w *templating.Workload, ar, e
 		r.Contests.Stands(object(ar))
 		return 0, nil
 	}
-	write, err := r.writing(ctx, ar, existing, fields)
+	write, err := r.defined(ctx, r.writing(ar, existing, fields))
 	if err != nil {
 		return 0, err
 	}
@@ -144,6 +144,9 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 		return err //nolint:wrapcheck // failed does
 	}
 	r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
+	if existing != nil && u.GetResourceVersion() == existing.ResourceVersion {
+		write.Base = "" // the API server found no change, so the cache may show this version
+	}
 	r.Contests.Wrote(write, u)
 	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
 	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
@@ -163,11 +166,7 @@ func (r *Reconciler) displace(ctx context.Context, w *templating.Workload, ar, e
 	if wait, err := r.misplaced(ctx, w, ar, existing); err != nil || wait > 0 {
 		return wait, err
 	}
-	write, err := r.writing(ctx, ar, existing, fields)
-	if err != nil {
-		return 0, err
-	}
-	if wait := r.yield(write, existing); wait > 0 {
+	if wait := r.yield(r.writing(ar, existing, fields), existing); wait > 0 {
 		return wait, nil
 	}
 	_, err = r.remove(ctx, existing)

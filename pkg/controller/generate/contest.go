@@ -24,45 +24,50 @@ func object(ar *v1alpha1.AlertRule) contest.Object {
 // writing, removing and resetting are the writes of an AlertRule as the contest package sees them. The
 // intention is the applied content. It changes when people take over a field or give it back, which is not a
 // contest.
-//
-// An AlertRule may also be missing because its kind was deleted: while a CustomResourceDefinition is being deleted, the API
-// server accepts an apply, and deletes what it creates. So writing reads the definition before a second revert counts. It
-// returns an error if the kind is not served.
-func (r *Reconciler) writing(ctx context.Context, ar, existing *v1alpha1.AlertRule, fields map[string]any) (contest.Write, error) {
+func (r *Reconciler) writing(ar, existing *v1alpha1.AlertRule, fields map[string]any) contest.Write {
 	applied := runtime.DeepCopyJSON(fields)
 	unstructured.RemoveNestedField(applied, "metadata", "resourceVersion")
 	data, err := json.Marshal(applied)
 	if err != nil { // strings, numbers, lists and maps of them can't fail
 		panic(fmt.Sprintf("generate: digest of AlertRule %s: %v", hub.Key(ar), err))
 	}
-	write := r.writeOf(ar, string(data))
-	write.Gone = existing == nil
-	if existing != nil || !r.Contests.Reverted(write) {
-		return write, nil
-	}
-	switch _, served, err := r.Guard.Kinds.Defined(ctx, hub.AlertRules); {
-	case err != nil:
-		return contest.Write{}, fmt.Errorf("applying AlertRule %s again: %w", hub.Key(ar), err)
-	case !served:
-		return contest.Write{}, fmt.Errorf("applying AlertRule %s again: the hub does not serve AlertRules, or is deleting their CustomResourceDefinition", hub.Key(ar))
-	}
-	write.Definition = r.Guard.Kinds.Definition(hub.AlertRules)
-	return write, nil
+	return r.writeOf(ar, existing, string(data))
 }
 
 func (r *Reconciler) removing(ar *v1alpha1.AlertRule) contest.Write {
-	return r.writeOf(ar, contest.Absent)
+	return r.writeOf(ar, ar, contest.Absent)
 }
 
-func (r *Reconciler) writeOf(ar *v1alpha1.AlertRule, meant string) contest.Write {
-	return contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: meant, Definition: r.Guard.Kinds.Definition(hub.AlertRules)}
+func (r *Reconciler) writeOf(ar, existing *v1alpha1.AlertRule, meant string) contest.Write {
+	write := contest.Write{Object: object(ar), Rule: rule.KeyOf(ar), Meant: meant, Gone: existing == nil, Definition: r.Guard.Kinds.Definition(hub.AlertRules)}
+	if existing != nil {
+		write.Base = string(existing.UID) + "/" + existing.ResourceVersion
+	}
+	return write
 }
 
 // resetting removes the request to reset fields from an AlertRule. A GitOps tool may set it again.
 func (r *Reconciler) resetting(ar *v1alpha1.AlertRule) contest.Write {
-	write := r.writeOf(ar, ar.Annotations[v1alpha1.ResetFieldsAnnotation])
+	write := r.writeOf(ar, ar, ar.Annotations[v1alpha1.ResetFieldsAnnotation])
 	write.Annotation = v1alpha1.ResetFieldsAnnotation
 	return write
+}
+
+// defined completes the write of a missing AlertRule. While a CustomResourceDefinition is being deleted, the API server may
+// still accept an apply, and then deletes the new object. So defined reads the CustomResourceDefinition before a second
+// revert counts. It returns an error if the kind is not served.
+func (r *Reconciler) defined(ctx context.Context, write contest.Write) (contest.Write, error) {
+	if !write.Gone || !r.Contests.Reverted(write) {
+		return write, nil
+	}
+	switch _, served, err := r.Guard.Kinds.Defined(ctx, hub.AlertRules); {
+	case err != nil:
+		return write, fmt.Errorf("applying AlertRule %s again: %w", write.NamespacedName, err)
+	case !served:
+		return write, fmt.Errorf("applying AlertRule %s again: the hub does not serve AlertRules, or is deleting their CustomResourceDefinition; install the CustomResourceDefinitions of the chart again", write.NamespacedName)
+	}
+	write.Definition = r.Guard.Kinds.Definition(hub.AlertRules)
+	return write, nil
 }
 
 // lost returns how long to delay a write after another client was faster.
@@ -74,9 +79,13 @@ func (r *Reconciler) lost(write contest.Write, existing *v1alpha1.AlertRule) tim
 }
 
 // yield returns how long to delay a write that another client keeps reverting, and reports that. An edit by
-// people is not a contest; it takes precedence.
+// people is not a contest; it takes precedence. A write also waits while the cache does not show the last one.
 func (r *Reconciler) yield(write contest.Write, existing *v1alpha1.AlertRule) time.Duration {
-	return r.Contests.Yield(write, existing, func(message string) { r.tellContested(existing, write, message) }).Wait
+	turn := r.Contests.Yield(write, existing, func(message string) { r.tellContested(existing, write, message) })
+	if turn.Behind {
+		return staleRetry
+	}
+	return turn.Wait
 }
 
 func (r *Reconciler) tellContested(existing *v1alpha1.AlertRule, write contest.Write, message string) {

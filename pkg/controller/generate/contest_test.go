@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,12 +42,13 @@ type contested struct {
 	clock    *testingclock.FakePassiveClock
 	recorder *events.FakeRecorder
 	refuse   error             // what a write is answered with
-	crd      metav1.ObjectMeta // of AlertRules, and it is gone without a UID
+	crd      metav1.ObjectMeta // of AlertRules; without a UID, it does not exist
 	applies  int
 	patches  int
 	deletes  int
-	reads    int      // of the CustomResourceDefinition
-	shown    []string // spokes
+	reads    int                 // of the CustomResourceDefinition
+	old      *v1alpha1.AlertRule // what the cache shows; nil if it is up to date
+	shown    []string            // spokes
 	changed  []rule.Key
 }
 
@@ -81,6 +83,10 @@ func newContestedOn(t *testing.T, server client.WithWatch) *contested {
 	c.crd.UID = "first"
 	server = interceptor.NewClient(server, interceptor.Funcs{
 		Get: func(ctx context.Context, cl client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if ar, ok := o.(*v1alpha1.AlertRule); ok && c.old != nil {
+				c.old.DeepCopyInto(ar)
+				return nil
+			}
 			crd, ok := o.(*metav1.PartialObjectMetadata)
 			if !ok {
 				return cl.Get(ctx, key, o, opts...)
@@ -348,6 +354,26 @@ func TestContest(t *testing.T) {
 				c.Errorf("the spoke shows %q", message)
 			}
 		},
+		"a cache that is behind": func(c *contested) {
+			c.apply(1, 0)
+			for range 3 {
+				old := c.read()
+				c.edit(other)
+				was := c.read()
+				c.apply(1, 0)
+				c.old = was
+				for range 3 { // until it shows the write
+					c.apply(0, staleRetry)
+				}
+				c.old = nil
+				c.apply(0, 0)
+				if got := c.read(); got.Labels[v1alpha1.TemplateLabel] != old.Labels[v1alpha1.TemplateLabel] {
+					c.Fatalf("the labels are %v", got.Labels)
+				}
+				c.pass(30 * time.Minute) // the edit counts no more
+			}
+			c.wantShown()
+		},
 		"they are faster": func(c *contested) {
 			c.apply(1, 0)
 			c.edit(other)
@@ -414,10 +440,12 @@ func TestContest(t *testing.T) {
 		"made again": func(c *contested) {
 			req := queue.Request{Kind: string(v1alpha1.DeploymentKind), ClusterName: "spoke"}
 			req.Namespace, req.Name = "shop", "web"
+			uid := 0
 			prune := func(deletes int, want time.Duration) {
 				c.Helper()
 				ar := made()
-				ar.UID = types.UID(c.clock.Now().String())
+				uid++
+				ar.UID = types.UID(strconv.Itoa(uid))
 				err := c.Hub.Create(c.Context(), ar, client.FieldOwner("argocd-controller"))
 				if client.IgnoreAlreadyExists(err) != nil { // else it was not deleted
 					c.Fatal(err)

@@ -50,7 +50,7 @@ type exploration struct {
 	edited  map[types.UID]v1alpha1.Duration
 	touched map[types.UID]bool
 	version int
-	// contests are those of the leader, and reverted says that somebody may have reverted what the operator wrote.
+	// contests are those of the leader, and reverted is true if anyone may have reverted a write of the operator.
 	contests *contest.Writes
 	reverted bool
 }
@@ -94,7 +94,7 @@ func (c *hubClient) Apply(_ context.Context, config runtime.ApplyConfiguration, 
 
 func (c *hubClient) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
 	options := (&client.DeleteOptions{}).ApplyOptions(opts)
-	return c.e.Write(c.p, "deleting "+o.GetName(), func() error {
+	err := c.e.Write(c.p, "deleting "+o.GetName(), func() error {
 		conditions := options.Preconditions
 		if conditions == nil || conditions.UID == nil || conditions.ResourceVersion == nil {
 			c.e.Violation("%s is deleted, whatever it is by now", o.GetName())
@@ -104,6 +104,9 @@ func (c *hubClient) Delete(_ context.Context, o client.Object, opts ...client.De
 		}
 		return c.e.Hub.Delete(model.RefOf(o), conditions)
 	})
+	// A deletion without an answer is not recorded, so the next write seems to be reverted.
+	c.e.reverted = c.e.reverted || err != nil
+	return err
 }
 
 // spokeOf is the spoke while a process has engaged it.
@@ -168,6 +171,7 @@ func (e *exploration) start(p *model.Process) {
 		Witness: hub.NewWitness(), Brake: e.Hold(p, brake.Generate), Spokes: &spokeOf{emptied: only, p: p}, Recorder: model.NoEvents{},
 		Contests: e.contests, Namespace: exploredNamespace, Validator: exploredValidator,
 	})
+	_, _ = r.Guard.Kinds.Learn(ctx) // as Start does; reads may fail
 	p.Reconcile = r.Reconcile
 	p.Begins = func() { // an answer would be used for another second, in which people may change anything
 		r.Guard.Live, only.one.Live = live.New(e.Reads(e.Hub), clock.RealClock{}), live.New(e.Reads(e.Spoke), clock.RealClock{})

@@ -201,21 +201,15 @@ func (s *lanes) shut(name multicluster.ClusterName, shut bool, now time.Time) {
 	s.refresh(l, now)
 }
 
-// forget drops the waiting keys, windows and circuit of a spoke, and returns the number of keys. Keys in flight are not
+// forget drops the waiting keys and windows of a spoke, and returns the number of keys. Keys in flight are not
 // affected.
 func (s *lanes) forget(name multicluster.ClusterName, now time.Time) int {
 	l := s.root.children[name.String()]
 	if l == nil {
 		return 0
 	}
-	l.shut = false
-	return s.drop(name, now)
-}
-
-// drop drops the waiting keys and windows of a spoke, and returns the number of keys.
-func (s *lanes) drop(name multicluster.ClusterName, now time.Time) int {
-	l := s.spoke(name)
 	dropped := l.waiting
+	l.shut = false
 	s.clear(l, now)
 	return dropped
 }

@@ -39,9 +39,6 @@ type Queue struct {
 	// place and answers are Place and Answering of the Options.
 	place   func(Request) Lane
 	answers bool
-	// most and overflow are MaxKeys and Overflow of the Options.
-	most     int
-	overflow func(multicluster.ClusterName)
 
 	mu    sync.Mutex
 	lanes *lanes
@@ -62,10 +59,6 @@ type Options struct {
 	// Place returns the lane of a key. It is called without a lock, and must not wait. Nil places a key by its
 	// namespace.
 	Place func(Request) Lane
-	// MaxKeys is how many keys of a spoke may be parked; 0 means any number. If there are more, all of them are dropped, and
-	// Overflow is called without a lock. It sees to it that all keys of the spoke are added again later.
-	MaxKeys  int
-	Overflow func(spoke multicluster.ClusterName)
 	// Answering means that the requests of a Flight decide how many keys of a lane may be in flight. Otherwise
 	// the duration and failures of reconciles do.
 	Answering bool
@@ -81,8 +74,6 @@ func New(o Options) *Queue {
 		name:          o.Name,
 		place:         o.Place,
 		answers:       o.Answering,
-		most:          o.MaxKeys,
-		overflow:      o.Overflow,
 		lanes:         newLanes(o.Workers),
 		granted:       map[Request]int{},
 	}
@@ -106,9 +97,7 @@ func (q *Queue) dispatch() {
 		if !known {
 			in = q.place(req)
 		}
-		if q.take(req, priority, in) {
-			q.overflow(req.ClusterName)
-		}
+		q.take(req, priority, in)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,15 +105,14 @@ func (q *Queue) dispatch() {
 	q.news.Broadcast()
 }
 
-// take hands a key to a worker if it is its turn, and parks it otherwise. It reports whether too many keys of its spoke
-// were parked, so that it dropped them.
-func (q *Queue) take(req Request, priority int, in Lane) (over bool) {
+// take hands a key to a worker if it is its turn, and parks it otherwise.
+func (q *Queue) take(req Request, priority int, in Lane) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if was, ok := q.granted[req]; ok {
 		delete(q.granted, req)
 		q.handLocked(req, was)
-		return false
+		return
 	}
 	if q.lanes.put(req, priority, in, time.Now()) {
 		metrics.ParkedKeys.WithLabelValues(q.name).Inc()
@@ -132,10 +120,6 @@ func (q *Queue) take(req Request, priority int, in Lane) (over bool) {
 	if !q.grantLocked(&req) {
 		q.PriorityQueue.Done(req)
 	}
-	if over = q.most > 0 && q.lanes.spoke(req.ClusterName).waiting > q.most; over {
-		metrics.ParkedKeys.WithLabelValues(q.name).Sub(float64(q.lanes.drop(req.ClusterName, time.Now())))
-	}
-	return over
 }
 
 // grantLocked grants every key whose turn it is. It reports whether held is among them, which the priority

@@ -137,34 +137,6 @@ func spokesOf(q *Queue) int {
 	return len(q.lanes.root.children)
 }
 
-// A spoke that is not served can't have ever more keys parked: all are dropped, and the spoke stays parked.
-func TestOverflow(t *testing.T) {
-	withQueue(t, 1, func(h *harness) {
-		var over []string
-		h.most, h.overflow = 3, func(spoke multicluster.ClusterName) { over = append(over, spoke.String()) }
-		h.SetCircuit("s", true)
-		h.SetCircuit("other", true)
-		h.add(0, "other", "a")
-		h.add(0, "s", "a", "b", "c", "c")
-		if n := h.parked("s"); n != 3 || len(over) > 0 {
-			t.Fatalf("%d are parked, overflow of %q", n, over)
-		}
-		h.add(0, "s", "d")
-		if n := h.parked("s"); n != 0 || !slices.Equal(over, []string{"s"}) {
-			t.Fatalf("%d are parked, overflow of %q", n, over)
-		}
-		h.add(0, "s", "e")
-		h.want()
-		h.SetCircuit("s", false)
-		h.want("s/e")
-		h.done("s", "e")
-		h.SetCircuit("other", false)
-		h.want("other/a")
-		h.done("other", "a")
-		h.wantEmpty()
-	})
-}
-
 // One spoke never delays another.
 func TestQueueKeepsSpokesApart(t *testing.T) {
 	withQueue(t, workers, func(h *harness) {

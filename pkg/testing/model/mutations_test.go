@@ -90,7 +90,7 @@ var mutations = map[string]struct {
 		"pkg/rule/rollup/damp.go", "if !at.After(now) {", "if true {", []string{"controller/status"},
 	},
 	"what vanished with its kind counts as reverted": {
-		"pkg/controller/generate/contest.go", "if existing != nil || !r.Contests.Reverted(write) {", "if true {", []string{"controller/generate"},
+		"pkg/controller/generate/contest.go", "if !write.Gone || !r.Contests.Reverted(write) {", "if true {", []string{"controller/generate"},
 	},
 	"contested writes are not slowed": {
 		"pkg/contest/contest.go", "wait := max(d.next-now, 0)\n\treturn Turn{Wait: wait,", "wait := 0 * d.next\n\treturn Turn{Wait: wait,", []string{"controller/distribute"},

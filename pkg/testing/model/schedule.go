@@ -149,8 +149,8 @@ func (s *Schedule) Lose(plural, kind string, each func(types.NamespacedName, cli
 	s.Undefine(plural, kind)
 }
 
-// Terminate begins to delete a kind: it deletes all objects, and calls each for them. Until Undefine, applies still
-// create objects.
+// Terminate begins to delete a kind: it deletes all objects, and calls each for them. Until Undefine is called, an apply
+// still creates objects.
 func (s *Schedule) Terminate(plural, kind string, each func(types.NamespacedName, client.Object)) {
 	terminating := definition(plural)
 	now := metav1.Now()
@@ -159,7 +159,7 @@ func (s *Schedule) Terminate(plural, kind string, each func(types.NamespacedName
 	s.empty(kind, each)
 }
 
-// Undefine ends the deletion of a kind: it deletes the objects that were created meanwhile, and the definition.
+// Undefine ends the deletion of a kind: it deletes the objects that were created since Terminate, and the definition.
 func (s *Schedule) Undefine(plural, kind string) {
 	s.empty(kind, func(types.NamespacedName, client.Object) {})
 	_ = s.Hub.Delete(RefOf(definition(plural)), nil)
