@@ -51,7 +51,7 @@ type gate struct {
 	served string
 	// doubts counts the reasons for doubt. settled is the count when found was last read.
 	doubts, settled uint64
-	// failures are those reasons that are no new or lost connections.
+	// failures are those reasons that are requests without a usable answer, and not only new or lost connections.
 	failures uint64
 	found    string
 }
@@ -313,6 +313,7 @@ func (h *handling) got(info httptrace.GotConnInfo) {
 	// HTTP/2 sends nothing for a request whose context has ended.
 	h.cancel()
 	if !multiplexed {
+		h.begins()            // nothing is sent, so no answer is missing
 		_ = info.Conn.Close() // HTTP/1.1 can't send on a closed connection
 	}
 }
@@ -374,8 +375,7 @@ type line struct {
 	used, ended, apart bool
 	// identity is the identity read over this connection.
 	identity string
-	// unanswered is the request whose answer has not begun, of a connection apart. The gate's lock guards these five
-	// fields.
+	// unanswered is the last request if its answer has not begun. The gate's lock guards these five fields.
 	unanswered *handling
 }
 
@@ -391,21 +391,22 @@ func (g *gate) use(l *line, h *handling) {
 	if l == nil {
 		return
 	}
-	l.used, l.apart = true, h.apart
-	if h.apart {
-		l.unanswered = h
-	}
+	l.used, l.apart, l.unanswered = true, h.apart, h
 }
 
 // lose notes that a connection is lost. A connection apart says nothing between its requests: a proxy may close it after
-// each of them. Its loss before an answer is a reason for doubt at once, because the HTTP client then repeats the request
-// by itself.
+// each of them. A loss before an answer is a request that failed, and counts at once: the HTTP client then repeats the
+// request by itself, possibly after a long time.
 func (g *gate) lose(l *line) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	silent := !l.used || (l.apart && (l.unanswered == nil || l.unanswered.abandoned()))
+	failed := l.unanswered != nil && !l.unanswered.abandoned()
+	silent := !l.used || (l.apart && !failed)
 	if !silent && !l.ended {
 		g.doubts++
+		if failed {
+			g.failures++
+		}
 	}
 	l.ended = true
 }

@@ -385,7 +385,7 @@ func TestGateKnowsConnectionsApart(t *testing.T) {
 	if x.gate.knows(l) || x.gate.inDoubt() {
 		t.Error("a connection that is not used yet is a reason to doubt, or is trusted")
 	}
-	x.gate.use(l, &handling{})
+	x.gate.use(l, handlingOf(t.Context(), x.gate))
 	if x.gate.knows(l) || !x.gate.inDoubt() {
 		t.Error("what was just dialed is trusted")
 	}
@@ -663,13 +663,21 @@ func TestAddressOfProbesLeadsBack(t *testing.T) {
 	}
 }
 
-// A connection that was used and is lost is a reason for doubt. That of probes is one only if a probe is not answered.
+// handlingOf returns the handling of a read.
+func handlingOf(ctx context.Context, g *gate) *handling {
+	return &handling{gate: g, req: httptest.NewRequestWithContext(ctx, http.MethodGet, "/version", http.NoBody)}
+}
+
+// A connection that was used and is lost is a reason for doubt. That of probes is one only if a probe is not answered. A
+// request whose connection is lost before an answer has failed.
 func TestGateOfLostConnections(t *testing.T) {
-	for name, tc := range map[string]struct{ used, apart, answered, ended, want bool }{
-		"used":                         {used: true, want: true},
+	for name, tc := range map[string]struct{ used, apart, answered, ended, want, failed bool }{
+		"used":                         {used: true, answered: true, want: true},
 		"not used":                     {},
+		"without an answer":            {used: true, want: true, failed: true},
+		"of a request that was ended":  {used: true, ended: true, want: true},
 		"of a probe that was answered": {used: true, apart: true, answered: true},
-		"of a probe without an answer": {used: true, apart: true, want: true},
+		"of a probe without an answer": {used: true, apart: true, want: true, failed: true},
 		"of a probe that was ended":    {used: true, apart: true, ended: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -677,7 +685,8 @@ func TestGateOfLostConnections(t *testing.T) {
 			l := &line{gate: x.gate}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			h := &handling{gate: x.gate, req: httptest.NewRequestWithContext(ctx, http.MethodGet, "/version", http.NoBody), apart: tc.apart}
+			h := handlingOf(ctx, x.gate)
+			h.apart = tc.apart
 			h.line.Store(l)
 			if tc.used {
 				x.gate.use(l, h)
@@ -691,9 +700,13 @@ func TestGateOfLostConnections(t *testing.T) {
 			if err := x.gate.Settle(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			before := x.gate.failed()
 			x.gate.lose(l)
 			if is := x.gate.inDoubt(); is != tc.want {
 				t.Errorf("the identity is in doubt: %v", is)
+			}
+			if failed := x.gate.failed() != before; failed != tc.failed {
+				t.Errorf("a request failed: %v", failed)
 			}
 		})
 	}
@@ -745,7 +758,7 @@ func TestGateOfARefusedStream(t *testing.T) {
 	x := newCrossing(t, true)
 	l := &line{gate: x.gate}
 	for attempts, want := range map[int]bool{1: false, 2: true} {
-		x.gate.use(l, &handling{})
+		x.gate.use(l, handlingOf(t.Context(), x.gate))
 		if err := x.gate.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
