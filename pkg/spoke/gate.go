@@ -306,6 +306,7 @@ func (h *handling) got(info httptrace.GotConnInfo) {
 	}
 	err := h.gate.hold(h.req.Context(), l, multiplexed)
 	if err == nil {
+		h.gate.sends(l, h)
 		h.released.Store(new(time.Now()))
 		return
 	}
@@ -313,7 +314,6 @@ func (h *handling) got(info httptrace.GotConnInfo) {
 	// HTTP/2 sends nothing for a request whose context has ended.
 	h.cancel()
 	if !multiplexed {
-		h.begins()            // nothing is sent, so no answer is missing
 		_ = info.Conn.Close() // HTTP/1.1 can't send on a closed connection
 	}
 }
@@ -391,20 +391,32 @@ func (g *gate) use(l *line, h *handling) {
 	if l == nil {
 		return
 	}
-	l.used, l.apart, l.unanswered = true, h.apart, h
+	l.used, l.apart = true, h.apart
+	if !writes(h.req) {
+		l.unanswered = h
+	}
 }
 
-// lose notes that a connection is lost. A connection apart says nothing between its requests: a proxy may close it after
-// each of them. A loss before an answer is a request that failed, and counts at once: the HTTP client then repeats the
-// request by itself, possibly after a long time.
-func (g *gate) lose(l *line) {
+// sends notes that a write, which was held until now, is sent over a connection.
+func (g *gate) sends(l *line, h *handling) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l != nil {
+		l.unanswered = h
+	}
+}
+
+// lose notes that a connection is lost, or closed by the client itself. A connection apart says nothing between its
+// requests: a proxy may close it after each of them. A loss before an answer is a request that failed, and counts at once:
+// the HTTP client then repeats the request by itself, possibly after a long time.
+func (g *gate) lose(l *line, closed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	failed := l.unanswered != nil && !l.unanswered.abandoned()
 	silent := !l.used || (l.apart && !failed)
 	if !silent && !l.ended {
 		g.doubts++
-		if failed {
+		if failed && !closed { // otherwise the request ends with an error
 			g.failures++
 		}
 	}
@@ -455,12 +467,12 @@ func (l *line) Write(p []byte) (int, error) {
 func (l *line) failed(err error) {
 	var timeout net.Error
 	if err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {
-		l.gate.lose(l)
+		l.gate.lose(l, false)
 	}
 }
 
 // Close implements net.Conn.
 func (l *line) Close() error {
-	l.gate.lose(l)
+	l.gate.lose(l, true)
 	return l.Conn.Close() //nolint:wrapcheck // a connection is transparent
 }

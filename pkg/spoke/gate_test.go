@@ -671,11 +671,13 @@ func handlingOf(ctx context.Context, g *gate) *handling {
 // A connection that was used and is lost is a reason for doubt. That of probes is one only if a probe is not answered. A
 // request whose connection is lost before an answer has failed.
 func TestGateOfLostConnections(t *testing.T) {
-	for name, tc := range map[string]struct{ used, apart, answered, ended, want, failed bool }{
+	for name, tc := range map[string]struct{ used, writes, apart, answered, ended, closed, want, failed bool }{
 		"used":                         {used: true, answered: true, want: true},
 		"not used":                     {},
 		"without an answer":            {used: true, want: true, failed: true},
 		"of a request that was ended":  {used: true, ended: true, want: true},
+		"closed by the client":         {used: true, closed: true, want: true},
+		"of a write that is held":      {used: true, writes: true, want: true},
 		"of a probe that was answered": {used: true, apart: true, answered: true},
 		"of a probe without an answer": {used: true, apart: true, want: true, failed: true},
 		"of a probe that was ended":    {used: true, apart: true, ended: true},
@@ -687,6 +689,9 @@ func TestGateOfLostConnections(t *testing.T) {
 			defer cancel()
 			h := handlingOf(ctx, x.gate)
 			h.apart = tc.apart
+			if tc.writes {
+				h.req.Method = http.MethodPost
+			}
 			h.line.Store(l)
 			if tc.used {
 				x.gate.use(l, h)
@@ -701,7 +706,7 @@ func TestGateOfLostConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := x.gate.failed()
-			x.gate.lose(l)
+			x.gate.lose(l, tc.closed)
 			if is := x.gate.inDoubt(); is != tc.want {
 				t.Errorf("the identity is in doubt: %v", is)
 			}

@@ -144,10 +144,7 @@ func (r *Reconciler) send(ctx context.Context, ar, existing *v1alpha1.AlertRule,
 		return err //nolint:wrapcheck // failed does
 	}
 	r.writes.Wrote(hub.Key(ar), u.GetResourceVersion())
-	if existing != nil && u.GetResourceVersion() == existing.ResourceVersion {
-		write.Base = "" // the API server found no change, so the cache may show this version
-	}
-	r.Contests.Wrote(write, u)
+	r.wrote(write, existing, u)
 	ignored := ar.Annotations[v1alpha1.IgnoredAnnotation]
 	if ignored != "" && (existing == nil || existing.Annotations[v1alpha1.IgnoredAnnotation] != ignored) {
 		note := fmt.Sprintf("%s in spoke %s: %s", workload, source.Cluster, ignored)
@@ -169,7 +166,7 @@ func (r *Reconciler) displace(ctx context.Context, w *templating.Workload, ar, e
 	if wait := r.yield(r.writing(ar, existing, fields), existing); wait > 0 {
 		return wait, nil
 	}
-	_, err = r.remove(ctx, existing)
+	_, _, err = r.remove(ctx, existing)
 	return staleRetry, err // its event does not name this workload
 }
 
@@ -267,7 +264,7 @@ func (r *Reconciler) reset(ctx context.Context, desired, existing *v1alpha1.Aler
 	case err != nil:
 		return 0, fmt.Errorf("resetting fields of AlertRule %s: %w", hub.Key(existing), err)
 	}
-	r.Contests.Wrote(write, next)
+	r.wrote(write, existing, next)
 	if len(given) > 0 {
 		r.Recorder.Eventf(next, nil, corev1.EventTypeNormal, "FieldsReset", "Generate", "%s",
 			spoke.Clip("fields reset to the template: "+strings.Join(given, ", "), spoke.MaxNote))
@@ -324,23 +321,24 @@ func (r *Reconciler) unfoundedOf(ctx context.Context, w *templating.Workload, de
 	return out, wait, nil
 }
 
-// remove deletes an AlertRule if it is unchanged since it was read. Otherwise it returns when to check again.
-func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (time.Duration, error) {
+// remove deletes an AlertRule if it is unchanged since it was read. Otherwise it returns when to check again. deleted is
+// false also if the AlertRule was gone.
+func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (deleted bool, again time.Duration, err error) {
 	r.writes.Begin(hub.Key(ar))
 	count(ctx)
-	err := r.Hub.Delete(ctx, ar, client.Preconditions{UID: &ar.UID, ResourceVersion: &ar.ResourceVersion})
+	err = r.Hub.Delete(ctx, ar, client.Preconditions{UID: &ar.UID, ResourceVersion: &ar.ResourceVersion})
 	if err == nil {
 		r.writes.Deleted(hub.Key(ar), ar.ResourceVersion)
-		return 0, nil
+		return true, 0, nil
 	}
 	r.writes.Failed(hub.Key(ar))
 	switch {
 	case apierrors.IsNotFound(err):
-		return 0, nil
+		return false, 0, nil
 	case apierrors.IsConflict(err): // most likely its status was written
-		return staleRetry, nil
+		return false, staleRetry, nil
 	}
-	return 0, fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
+	return false, 0, fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
 }
 
 func sorted(m map[string]*v1alpha1.AlertRule) []*v1alpha1.AlertRule {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -68,6 +69,14 @@ func (r *Reconciler) defined(ctx context.Context, write contest.Write) (contest.
 	}
 	write.Definition = r.Guard.Kinds.Definition(hub.AlertRules)
 	return write, nil
+}
+
+// wrote records a write and the answer of the API server.
+func (r *Reconciler) wrote(write contest.Write, existing *v1alpha1.AlertRule, answer metav1.Object) {
+	if existing != nil && answer.GetResourceVersion() == existing.ResourceVersion {
+		write.Base = "" // the API server found no change, so the cache may show this version
+	}
+	r.Contests.Wrote(write, answer)
 }
 
 // lost returns how long to delay a write after another client was faster.

@@ -73,7 +73,7 @@ func (c *hubClient) Apply(_ context.Context, config runtime.ApplyConfiguration, 
 	if err := json.Unmarshal(text, u); err != nil {
 		return err
 	}
-	return c.e.Write(c.p, "applying "+u.GetName(), func() error {
+	err = c.e.Write(c.p, "applying "+u.GetName(), func() error {
 		if !c.e.Defined("alertrules") {
 			c.e.Disturbed = true
 			return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("alertrules").GroupResource(), "")
@@ -90,6 +90,8 @@ func (c *hubClient) Apply(_ context.Context, config runtime.ApplyConfiguration, 
 		}
 		return json.Unmarshal(text, config)
 	})
+	c.e.unrecorded(err)
+	return err
 }
 
 func (c *hubClient) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
@@ -104,9 +106,13 @@ func (c *hubClient) Delete(_ context.Context, o client.Object, opts ...client.De
 		}
 		return c.e.Hub.Delete(model.RefOf(o), conditions)
 	})
-	// A deletion without an answer is not recorded, so the next write seems to be reverted.
-	c.e.reverted = c.e.reverted || err != nil
+	c.e.unrecorded(err)
 	return err
+}
+
+// unrecorded notes that a write may have been made that is not recorded, so that the next one seems to be reverted.
+func (e *exploration) unrecorded(err error) {
+	e.reverted = e.reverted || (err != nil && !apierrors.IsNotFound(err))
 }
 
 // spokeOf is the spoke while a process has engaged it.
@@ -650,7 +656,7 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 		e.Skip("nothing to restore")
 	}
 	e.Say("a person restores the AlertRules")
-	e.Disturbed = true
+	e.Disturbed, e.reverted = true, true
 	for _, o := range e.rules {
 		was := o.(*v1alpha1.AlertRule)
 		u := &unstructured.Unstructured{}

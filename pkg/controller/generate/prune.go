@@ -64,7 +64,7 @@ func (r *Reconciler) prune(ctx context.Context, req queue.Request, rules []doome
 			continue
 		}
 		r.Brake.Vouch(cluster, key, d.rule.UID)
-		left, err := r.remove(ctx, d.rule)
+		deleted, left, err := r.remove(ctx, d.rule)
 		if err != nil || left > 0 {
 			r.Brake.Withdraw(cluster, key, d.rule.UID)
 		}
@@ -72,6 +72,9 @@ func (r *Reconciler) prune(ctx context.Context, req queue.Request, rules []doome
 			return 0, err
 		}
 		if left == 0 {
+			if !deleted {
+				write.Base = "" // if it is still there, it is deleted again
+			}
 			r.Contests.Wrote(write, nil)
 		} else {
 			left = max(left, r.lost(write, d.rule))

@@ -165,8 +165,8 @@ func TestPruneOutdated(t *testing.T) {
 	if err := p.Hub.Update(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	if wait, err := p.remove(t.Context(), &seen[0]); wait != staleRetry || err != nil || p.left() != 1 {
-		t.Errorf("got %v, %v, and %d are left", wait, err, p.left())
+	if deleted, wait, err := p.remove(t.Context(), &seen[0]); deleted || wait != staleRetry || err != nil || p.left() != 1 {
+		t.Errorf("got %v, %v, %v, and %d are left", deleted, wait, err, p.left())
 	}
 }
 
