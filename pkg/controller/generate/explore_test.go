@@ -680,8 +680,10 @@ func (e *exploration) personRestoresRules(*rapid.T) {
 			e.Fatal(err)
 		}
 		e.touched[restored.GetUID()] = true
-		if restored.GetAnnotations()[v1alpha1.ResetFieldsAnnotation] == "" { // otherwise it is reset again
+		if restored.GetAnnotations()[v1alpha1.ResetFieldsAnnotation] == "" {
 			e.edited[restored.GetUID()] = was.Spec.For
+		} else { // it is reset again, with what was edited since
+			delete(e.edited, restored.GetUID())
 		}
 	}
 	e.rules = nil
