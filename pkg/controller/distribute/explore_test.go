@@ -455,6 +455,7 @@ func (e *exploration) personEditsTwice(t *rapid.T) {
 		e.personAppliesARule(t)
 		e.observe()
 		e.HubNews(t)
+		e.observe()
 	}
 }
 
