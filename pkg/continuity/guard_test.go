@@ -138,42 +138,42 @@ func TestInformer(t *testing.T) {
 		},
 		"restored, few writes are lost": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
-			then:     func(s *server) { s.restore(); s.others(3); s.put("d") },
+			then:     func(s *server) { s.restore(func() { s.others(3); s.put("d") }) },
 			restored: restored,
 		},
 		"restored, few writes are lost, and others of the same objects come": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("a") },
-			then:     func(s *server) { s.restore(); s.put("b", "a", "b") },
+			then:     func(s *server) { s.restore(func() { s.put("b", "a", "b") }) },
 			restored: restored,
 		},
 		"restored, and the object of the last event is deleted at its version": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "a") },
-			then:     func(s *server) { s.restore(); s.put("b"); s.remove("a") },
+			then:     func(s *server) { s.restore(func() { s.put("b"); s.remove("a") }) },
 			restored: restored,
 		},
 		"restored, and the object of the last event is written at its version": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c", "a") },
-			then:     func(s *server) { s.restore(); s.put("b", "a") },
+			then:     func(s *server) { s.restore(func() { s.put("b", "a") }) },
 			restored: restored,
 		},
 		"restored, and the object that was deleted last is deleted at the same version": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c"); s.remove("a") },
-			then:     func(s *server) { s.restore(); s.put("b"); s.remove("a") },
+			then:     func(s *server) { s.restore(func() { s.put("b"); s.remove("a") }) },
 			restored: same, // there is no proof, and the kind is listed again
 		},
 		"restored, a deletion is lost": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.remove("b") },
-			then:     func(s *server) { s.restore(); s.others(1); s.put("c") },
+			then:     func(s *server) { s.restore(func() { s.others(1); s.put("c") }) },
 			restored: restored,
 		},
 		"restored, few writes are lost, and the server has passed them before it started": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("a") },
-			then:     func(s *server) { s.restore(); s.others(30); s.restart() },
+			then:     func(s *server) { s.restore(func() { s.others(30); s.restart() }) },
 			restored: restored,
 		},
 		"restored, a deletion is lost, and the server has passed it before it started": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.remove("a"); s.put("c", "d", "e") },
-			then:     func(s *server) { s.restore(); s.others(30); s.restart() },
+			then:     func(s *server) { s.restore(func() { s.others(30); s.restart() }) },
 			restored: restored,
 		},
 		"an object is made anew while the server is started anew": {
@@ -183,7 +183,7 @@ func TestInformer(t *testing.T) {
 		},
 		"restored, few writes are lost, and others make up for them at once": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
-			then:     func(s *server) { s.restore(); s.others(3) },
+			then:     func(s *server) { s.restore(func() { s.others(3) }) },
 			restored: same, // there is no proof, and the kind is listed again
 		},
 		"restored after a watch that was waited for": {
@@ -209,7 +209,7 @@ func TestInformer(t *testing.T) {
 		},
 		"restored, and the server has passed all that was seen before it started": {
 			before:   func(s *server) { s.put("a", "b"); s.save(); s.put("c") },
-			then:     func(s *server) { s.restore(); s.others(30); s.restart() },
+			then:     func(s *server) { s.restore(func() { s.others(30); s.restart() }) },
 			restored: same,
 		},
 		"restored where nothing was left": {
@@ -286,7 +286,7 @@ func TestCurrent(t *testing.T) {
 		},
 		"restored, and the server has passed them": {
 			func(s *server) { s.put("a", "b"); s.save(); s.put("a") },
-			func(s *server) { s.stop(); pass(time.Minute); s.restore(); s.others(30) }, uncertain, restored,
+			func(s *server) { s.stop(); pass(time.Minute); s.restore(func() { s.others(30) }) }, uncertain, restored,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 func TestFollow(t *testing.T) {
 	const known = 150
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, "manager")
-	restore := func(s *server) { s.restore(); s.others(100); s.restart() }
+	restore := func(s *server) { s.restore(func() { s.others(100); s.restart() }) }
 	for name, tc := range map[string]struct {
 		then    func(s *server)
 		unknown bool // the followed object was never read before

@@ -132,12 +132,19 @@ func (s *server) save() {
 	s.backup = &server{version: s.version, objects: maps.Clone(s.objects)}
 }
 
-// restore brings the backup back, and starts the server anew.
-func (s *server) restore() {
+// restore brings the backup back, and starts the server anew. What happens meanwhile is over before clients notice it.
+func (s *server) restore(meanwhile ...func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version, s.objects = s.backup.version, maps.Clone(s.backup.objects)
+	watches := s.watches
+	s.version, s.objects, s.watches = s.backup.version, maps.Clone(s.backup.objects), nil
 	s.startLocked()
+	s.mu.Unlock()
+	for _, do := range meanwhile {
+		do()
+	}
+	for _, w := range watches {
+		w.end()
+	}
 }
 
 // restart starts the server anew: it remembers no event.

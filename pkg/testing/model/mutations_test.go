@@ -108,7 +108,7 @@ var mutations = map[string]struct {
 		"pkg/spoke/connection.go", "\tif open {\n\t\tc.breaker.Close()", "\tif open && false {\n\t\tc.breaker.Close()", []string{"spoke"},
 	},
 	"the identity is not read before a write": {
-		"pkg/spoke/gate.go", "if !writes(h.req) {", "if true {", []string{"spoke"},
+		"pkg/spoke/gate.go", "if !writes(h.req) {\n\t\treturn\n", "if true {\n\t\treturn\n", []string{"spoke"},
 	},
 	"the identity is not read before the circuit closes": {
 		"pkg/spoke/connection.go", "if open || c.gate.inDoubt() {", "if false {", []string{"spoke"},
@@ -117,7 +117,7 @@ var mutations = map[string]struct {
 		"pkg/spoke/connection.go", "gate: c.gate, apart: apart,", "gate: map[bool]*gate{false: c.gate}[apart],", []string{"spoke"},
 	},
 	"a probe that the HTTP client repeats raises no doubt": {
-		"pkg/spoke/gate.go", "(l.apart && (l.unanswered == nil || l.unanswered.abandoned()))", "l.apart", []string{"spoke"},
+		"pkg/spoke/gate.go", "(l.apart && !failed)", "l.apart", []string{"spoke"},
 	},
 	"one poll without a rule suffices": {
 		"pkg/controller/evaluate/agree.go", "case r.misses >= needed:", "case r.misses >= 1:", []string{"controller/evaluate"},
