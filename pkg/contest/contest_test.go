@@ -19,6 +19,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/rulefleet/rulefleet/pkg/interval"
+	"github.com/rulefleet/rulefleet/pkg/live"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
 
@@ -506,7 +507,7 @@ func TestLostWithItsKind(t *testing.T) {
 		"not served":             {unserved, true, true},
 		"a proxy's 404":          {apierrors.NewGenericServerResponse(http.StatusNotFound, "create", resource, object.Name, "<h1>Not Found</h1>", 0, true), true, false},
 		"it is being deleted":    {fmt.Errorf("create: %w", apierrors.NewMethodNotSupported(resource, "create")), true, true},
-		"it is terminating":      {apierrors.NewForbidden(resource, object.Name, errors.New(terminating)), true, true},
+		"it is terminating":      {apierrors.NewForbidden(resource, object.Name, errors.New(live.KindTerminating)), true, true},
 		"an update":              {apierrors.NewNotFound(resource, object.Name), false, false},
 		"a namespace is missing": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, object.Namespace), true, false},
 		"denied":                 {apierrors.NewForbidden(resource, object.Name, errors.New("denied")), true, false},

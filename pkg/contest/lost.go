@@ -2,7 +2,6 @@ package contest
 
 import (
 	"errors"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -108,13 +107,9 @@ func (w *Writes) Refused(write Write, err error) {
 	}
 }
 
-// terminating is how kube-apiserver refuses the creation of an object whose CustomResourceDefinition is being deleted, once
-// that has the condition Terminating (forbidCreateAdmission in apiextensions-apiserver 0.36).
-const terminating = "create not allowed while custom resource definition is terminating"
-
 // unserved reports whether the error of a creation says that the kind is not served, or is being deleted.
 func unserved(err error) bool {
-	if apierrors.IsMethodNotSupported(err) || (apierrors.IsForbidden(err) && strings.Contains(err.Error(), terminating)) {
+	if apierrors.IsMethodNotSupported(err) || live.Terminating(err) {
 		return true
 	}
 	var answer apierrors.APIStatus

@@ -45,6 +45,8 @@ func refusal(err error) (reason string, retry time.Duration) {
 		return v1alpha1.ReasonRejected, refusalRetry
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "): // it has no reason of its own
 		return v1alpha1.ReasonQuotaExceeded, worldRetry
+	case live.Terminating(err):
+		return v1alpha1.ReasonCRDMissing, worldRetry
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonForbidden, worldRetry
 	case apierrors.IsNotFound(err):

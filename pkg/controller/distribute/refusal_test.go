@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/live"
 )
 
 // A spoke reports that the rule exists, but its list lacks it.
@@ -68,10 +69,14 @@ func TestExplain(t *testing.T) {
 			reason: v1alpha1.ReasonError, words: []string{"admission webhook check.example.com", "exclude the user system:serviceaccount:rulefleet-system:rulefleet-spoke from it", "deadline exceeded"},
 		},
 		"another error": {err: apierrors.NewInternalError(errors.New("etcd")), reason: v1alpha1.ReasonError, words: []string{"etcd"}},
-		"the account":   {err: apierrors.NewForbidden(resource, "web", errors.New("RBAC")), reason: v1alpha1.ReasonForbidden, words: []string{"grant the permission", "RBAC"}},
-		"no kind":       {err: generic(404, "404 page not found"), reason: v1alpha1.ReasonCRDMissing, words: []string{"install the CRDs", "requested resource"}},
-		"a proxy":       {err: generic(404, "<html>404</html>"), reason: v1alpha1.ReasonError, words: []string{"check the server in the kubeconfig", "proxies"}},
-		"not valid":     {err: apierrors.NewBadRequest("unknown field"), reason: v1alpha1.ReasonRejected, words: []string{"rejects the rule", "unknown field"}},
+		"the kind": {
+			err:    apierrors.NewForbidden(resource, "web", errors.New(live.KindTerminating)),
+			reason: v1alpha1.ReasonCRDMissing, words: []string{"the spoke does not serve PrometheusRules; install the CRDs", "is terminating"},
+		},
+		"the account": {err: apierrors.NewForbidden(resource, "web", errors.New("RBAC")), reason: v1alpha1.ReasonForbidden, words: []string{"grant the permission", "RBAC"}},
+		"no kind":     {err: generic(404, "404 page not found"), reason: v1alpha1.ReasonCRDMissing, words: []string{"install the CRDs", "requested resource"}},
+		"a proxy":     {err: generic(404, "<html>404</html>"), reason: v1alpha1.ReasonError, words: []string{"check the server in the kubeconfig", "proxies"}},
+		"not valid":   {err: apierrors.NewBadRequest("unknown field"), reason: v1alpha1.ReasonRejected, words: []string{"rejects the rule", "unknown field"}},
 		"a webhook's denial": {
 			err:    answer(403, "Forbidden", `admission webhook "x" denied the request: exceeded quota: of patience`, nil),
 			reason: v1alpha1.ReasonRejected, words: []string{"change the rule", "denied the request"},
