@@ -540,6 +540,7 @@ func (c *connection) tend(ctx context.Context, s *session) error {
 func (c *connection) tended(ctx context.Context, s *session) error {
 	backoff := c.backoff()
 	delay, probed, recheck := wait.Jitter(c.every(probeInterval/2), 0.1), time.Now(), time.Now().Add(c.every(recheckInterval))
+	var rechecked time.Time
 	for c.await(ctx, delay) {
 		if err := c.unfit(s); err != nil {
 			return err
@@ -559,8 +560,8 @@ func (c *connection) tended(ctx context.Context, s *session) error {
 			continue
 		}
 		backoff, delay = c.backoff(), wait.Jitter(c.every(probeInterval), 0.1)
-		if now := time.Now(); c.recheckDue(s, now.After(recheck)) {
-			recheck = now.Add(c.every(recheckInterval))
+		if now := time.Now(); c.recheckDue(s, now.After(recheck), now.Sub(rechecked) >= c.every(probeInterval/2)) {
+			recheck, rechecked = now.Add(c.every(recheckInterval)), now
 			better, err := c.recheck(ctx, s)
 			if better {
 				err = c.renew(ctx, s)
@@ -584,9 +585,10 @@ func (c *connection) tended(ctx context.Context, s *session) error {
 	return nil
 }
 
-// recheckDue reports whether to recheck the spoke now. late means that the last recheck was recheckInterval ago.
-func (c *connection) recheckDue(s *session, late bool) bool {
-	return !c.breaker.Blocked() && (late || !s.served || c.rekind.Swap(false))
+// recheckDue reports whether to recheck the spoke now. late means that the last recheck was recheckInterval ago. again is
+// false shortly after a recheck: if its requests opened the circuit, the next probe comes at once, and closes it.
+func (c *connection) recheckDue(s *session, late, again bool) bool {
+	return !c.breaker.Blocked() && (late || (again && !s.served) || c.rekind.Swap(false))
 }
 
 // checkup probes the spoke. After an outage it confirms the identity before anything else is sent.

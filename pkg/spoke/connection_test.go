@@ -611,3 +611,25 @@ func TestExcessEndsWork(t *testing.T) {
 		}
 	}
 }
+
+// What a spoke does not serve is looked for after each probe, but not again at once if that opened the circuit: the next
+// probe closes it, so this would never end.
+func TestRecheckDue(t *testing.T) {
+	c := &connection{breaker: newBreaker(func() {})}
+	for name, tc := range map[string]struct {
+		served, late, again, changed, want bool
+	}{
+		"served":                                {served: true, again: true},
+		"served, and the last one is long ago":  {served: true, late: true, want: true},
+		"not served":                            {again: true, want: true},
+		"not served, and the last was just now": {},
+		"a template names another kind":         {served: true, changed: true, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.rekind.Store(tc.changed)
+			if got := c.recheckDue(&session{served: tc.served}, tc.late, tc.again); got != tc.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
