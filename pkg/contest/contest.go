@@ -70,8 +70,8 @@ type Write struct {
 	Rule rule.Key
 	// Meant is a digest of the intended object, or Absent. For an annotation, it is the value to remove.
 	Meant string
-	// Base is the resourceVersion on which the write is conditional, if it comes from a cache that may not show
-	// the last write yet. Without it, the caller has to know.
+	// Base identifies the version of the object on which the write is conditional, if that comes from a cache that may
+	// not show the last write yet. Without it, the caller has to know.
 	Base string
 	// Definition is the UID of the CustomResourceDefinition of the object's kind; it may be empty. An object that was
 	// written under another definition was deleted with it, which is not a revert.
@@ -220,7 +220,7 @@ func (w *Writes) Blame(o Object, found metav1.Object) {
 func (w *Writes) Wrote(write Write, answer metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now, meant := w.now(), w.hash(write.Meant)
+	now := w.now()
 	delete(w.refusals, write.Object)
 	d := w.disputes[write.Object]
 	if d == nil || w.forgotten(d, now) {
@@ -232,7 +232,7 @@ func (w *Writes) Wrote(write Write, answer metav1.Object) {
 		w.peaceful[of][w.key(write.Object)] = peaceful{meant: w.defined(write), base: w.hash(write.Base), at: now}
 		return
 	}
-	d.meant, d.base, d.lost, d.faster, d.wrote, d.mark = meant, w.hash(write.Base), false, false, now, w.markOf(write.Object, answer)
+	d.meant, d.base, d.lost, d.faster, d.wrote, d.mark = w.hash(write.Meant), w.hash(write.Base), false, false, now, w.markOf(write.Object, answer)
 	d.definition = write.Definition
 	d.until = now + w.quiet(d)
 }
@@ -283,13 +283,13 @@ func (w *Writes) behindLocked(write Write) bool {
 // disputeLocked returns the dispute of an object for which the same intention has to be written again, which
 // means a revert. It returns nil if there is none.
 func (w *Writes) disputeLocked(write Write, now time.Duration) *dispute {
-	o, meant := write.Object, w.hash(write.Meant)
+	o := write.Object
 	if d := w.disputes[o]; d != nil {
 		if d.definition != write.Definition {
 			w.endLocked(o, d)
 			return nil
 		}
-		if d.meant != meant || w.forgotten(d, now) {
+		if d.meant != w.hash(write.Meant) || w.forgotten(d, now) {
 			return nil
 		}
 		return d
@@ -300,7 +300,7 @@ func (w *Writes) disputeLocked(write Write, now time.Duration) *dispute {
 		return nil
 	}
 	delete(w.peaceful[o.scope()], key)
-	d := &dispute{meant: meant, base: p.base, wrote: p.at, definition: write.Definition}
+	d := &dispute{meant: w.hash(write.Meant), base: p.base, wrote: p.at, definition: write.Definition}
 	w.disputes[o] = d
 	return d
 }
@@ -394,5 +394,9 @@ func (w *Writes) hash(meant string) uint64 { return maphash.String(w.seed, meant
 
 // defined is a hash of the intention and the definition of a write.
 func (w *Writes) defined(write Write) uint64 {
-	return w.hash(string(write.Definition) + write.Meant)
+	var h maphash.Hash
+	h.SetSeed(w.seed)
+	_, _ = h.WriteString(string(write.Definition)) // it never returns an error
+	_, _ = h.WriteString(write.Meant)
+	return h.Sum64()
 }

@@ -16,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/clip"
 	"github.com/rulefleet/rulefleet/pkg/lean"
 	"github.com/rulefleet/rulefleet/pkg/rule"
 )
@@ -116,21 +118,17 @@ const (
 // ownAnnotations are the prefixes of annotations that Kubernetes and kubectl write. Some of them change with each rollout.
 var ownAnnotations = []string{"kubectl.kubernetes.io/", "deployment.kubernetes.io/", "deprecated.daemonset.template.generation"}
 
-// maxName is the length of the longest name that an API server accepts.
-const maxName = 253
-
 // cutNames shortens names that no API server accepts. Queues keep the names of deleted objects, which no other limit
 // counts.
 func cutNames(o metav1.Object) {
-	if name := o.GetName(); len(name) > maxName {
-		o.SetName(cut(name))
+	const limit = validation.DNS1123SubdomainMaxLength
+	if name := o.GetName(); len(name) > limit {
+		o.SetName(strings.Clone(clip.Bytes(name, limit)))
 	}
-	if ns := o.GetNamespace(); len(ns) > maxName {
-		o.SetNamespace(cut(ns))
+	if ns := o.GetNamespace(); len(ns) > limit {
+		o.SetNamespace(strings.Clone(clip.Bytes(ns, limit)))
 	}
 }
-
-func cut(name string) string { return strings.Clone(strings.ToValidUTF8(name[:maxName], "")) }
 
 // trimMetadata drops the metadata that Kubernetes and kubectl keep for themselves.
 func trimMetadata(in any) (any, error) {
