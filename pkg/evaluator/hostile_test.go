@@ -13,11 +13,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
 // realAnswer returns an answer of Prometheus 3.14 with rules of all states.
@@ -341,10 +342,8 @@ func TestAnswersAreBounded(t *testing.T) {
 			client := clientOf(body)
 			client.MaxBytes = 4 << 20
 			begin := time.Now()
-			peak, err := peakMemory(func() error {
-				_, err := client.Rules(t.Context(), Filter{}, func(*Rule) {})
-				return err
-			})
+			var err error
+			peak := memory.Peak(func() { _, err = client.Rules(t.Context(), Filter{}, func(*Rule) {}) })
 			took := time.Since(begin)
 			t.Logf("%s: %v, %d KiB at most, %d KiB read: %v", name, took.Round(time.Millisecond), peak>>10, body.read>>10, err)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
@@ -364,27 +363,6 @@ func TestMeterFills(t *testing.T) {
 	m := &meter{ctx: t.Context(), from: &endless{again: "x"}, left: &left, decoded: func() int64 { return 0 }}
 	if n, err := m.Read(make([]byte, 100*pieceSize)); n != 100*pieceSize || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
-	}
-}
-
-// peakMemory returns how much memory in use grew while a function ran.
-func peakMemory(run func() error) (uint64, error) {
-	runtime.GC()
-	var now runtime.MemStats
-	runtime.ReadMemStats(&now)
-	before, peak := now.HeapAlloc, now.HeapAlloc
-	done := make(chan error, 1)
-	go func() { done <- run() }()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			return peak - before, err
-		case <-tick.C:
-			runtime.ReadMemStats(&now)
-			peak = max(peak, now.HeapAlloc)
-		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 	"github.com/rulefleet/rulefleet/pkg/testing/prometheus"
 )
 
@@ -258,10 +259,8 @@ func TestRulesInPagesAreBounded(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			begin := time.Now()
-			peak, err := peakMemory(func() (err error) {
-				stats, err = c.Rules(t.Context(), Filter{}, func(r *Rule) { names[r.Name] = true })
-				return err
-			})
+			var err error
+			peak := memory.Peak(func() { stats, err = c.Rules(t.Context(), Filter{}, func(r *Rule) { names[r.Name] = true }) })
 			took := time.Since(begin)
 			runtime.ReadMemStats(&after)
 			t.Logf("pages of %d: %v, %+v, %d KiB at most, %d KiB and %d objects in all", size, took.Round(time.Millisecond), stats,

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/testing/hostile"
+	"github.com/rulefleet/rulefleet/pkg/testing/memory"
 )
 
 // hostileRequests are the requests to an API server, except watches and the first lists.
@@ -140,7 +140,7 @@ func TestHostileAnswers(t *testing.T) {
 						defer cancel()
 					}
 					began := time.Now()
-					peak := peakOf(func() { err = send(ctx, c, &session{rules: rules, catalog: c.catalog()}) })
+					peak := memory.Peak(func() { err = send(ctx, c, &session{rules: rules, catalog: c.catalog()}) })
 					took := time.Since(began)
 					t.Logf("%d KiB at most, %v: %s", peak>>10, took.Round(time.Millisecond), Clip(errorText(err), 200))
 					switch {
@@ -236,7 +236,7 @@ func TestDenseAnswersAtOnce(t *testing.T) {
 				_, _ = io.WriteString(w, tc.body)
 			})
 			errs := make(chan error, 16)
-			peak := peakOf(func() {
+			peak := memory.Peak(func() {
 				var requests sync.WaitGroup
 				for i := range cap(errs) {
 					send := hostileRequests[[]string{"a create", "a PrometheusRule"}[i%2]]
@@ -262,7 +262,7 @@ func TestDenseAnswersAtOnce(t *testing.T) {
 			if (excess > 0) != (tc.code > 0) {
 				t.Errorf("%d answers were too large", excess)
 			}
-			if peak > 150<<20 && !raceDetector {
+			if peak > 125<<20 && !raceDetector {
 				t.Errorf("they took %d MiB", peak>>20)
 			}
 		})
@@ -305,40 +305,16 @@ func TestDenseAnswers(t *testing.T) {
 				lie(w, r)
 			})
 			var err error
-			peak := peakOf(func() {
+			peak := memory.Peak(func() {
 				err = hostileRequests[request](asProbe(t.Context()), c, &session{rules: client, catalog: c.catalog()})
 			})
 			t.Logf("%d MiB at most: %s", peak>>20, Clip(errorText(err), 200))
 			if errors.Is(err, errTooLarge) || err != nil && !strings.Contains(err.Error(), "no") {
 				t.Errorf("it is not decoded: %v", err)
 			}
-			if peak > 150<<20 && !raceDetector {
+			if peak > 125<<20 && !raceDetector {
 				t.Errorf("it took %d MiB", peak>>20)
 			}
 		})
-	}
-}
-
-// peakOf returns how much memory in use grew while a function ran.
-func peakOf(run func()) uint64 {
-	runtime.GC()
-	var now runtime.MemStats
-	runtime.ReadMemStats(&now)
-	before, peak := now.HeapAlloc, now.HeapAlloc
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		run()
-	}()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			return peak - before
-		case <-tick.C:
-			runtime.ReadMemStats(&now)
-			peak = max(peak, now.HeapAlloc)
-		}
 	}
 }

@@ -1,12 +1,15 @@
 // Package memory finds what a value still remembers about something that is gone. Tests of long-lived values
-// use it, so that maps that are added later are covered.
+// use it, so that maps that are added later are covered. It also measures how much memory a function needs.
 package memory
 
 import (
 	"fmt"
 	"reflect"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 )
 
 // own is the prefix of the import paths of the types that are searched.
@@ -88,4 +91,33 @@ func (l *look) named(key reflect.Value) bool {
 		return !key.IsNil() && l.named(key.Elem())
 	}
 	return false
+}
+
+// managerGC is the garbage collection target that the manager sets (cmd/manager/memory.go).
+const managerGC = 50
+
+// Peak returns by how many bytes the heap grew at most while a function ran, including garbage that was not collected
+// yet. The garbage collection target is that of the manager.
+func Peak(run func()) uint64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(managerGC))
+	runtime.GC()
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	before, peak := now.HeapAlloc, now.HeapAlloc
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run()
+	}()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return peak - before
+		case <-tick.C:
+			runtime.ReadMemStats(&now)
+			peak = max(peak, now.HeapAlloc)
+		}
+	}
 }
