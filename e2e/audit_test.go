@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -161,6 +162,16 @@ func TestRestartWritesNothing(t *testing.T) {
 		}
 		if is := template.Status.Summary; is == nil || is.Generated != each {
 			return fmt.Errorf("its summary is %+v", is)
+		}
+		return nil
+	})
+	within(t, time.Minute, "the SpokeCluster counts all Deployments", func(ctx context.Context) error {
+		sc := membership(spokeA)
+		if err := f.Hub.Client.Get(ctx, client.ObjectKeyFromObject(sc), sc); err != nil {
+			return err
+		}
+		if n := sc.Status.Deployments; ptr.Deref(n, 0) != each {
+			return fmt.Errorf("it counts %v", ptr.Deref(n, 0))
 		}
 		return nil
 	})

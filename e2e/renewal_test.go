@@ -29,6 +29,9 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
+// newToken is an age at which the renewal of a token is not due yet.
+const newToken = 6 * time.Second
+
 // renewals is a fleet whose only spoke is registered with the plugin, and whose tokens are renewed after 12 s: they are
 // valid for 10 minutes, the shortest life that an API server grants.
 type renewals struct {
@@ -147,7 +150,17 @@ func (r *renewals) noFailedWrites(t *testing.T) {
 // request fails.
 func (r *renewals) renewed(t *testing.T) {
 	t.Helper()
-	spoke, former := r.Spoke(spokeA), r.tokens[len(r.tokens)-1]
+	spoke := r.Spoke(spokeA)
+	// The audit log is to begin between two renewals: a token is requested before it is in the Secret.
+	eventually(t, "the token is new", func(context.Context) error {
+		_, cfg := registered(t, r.Hub)
+		if age := time.Since(kubeconfig.CredentialOf(cfg).Issued); age > newToken {
+			return fmt.Errorf("it was issued %v ago", age)
+		}
+		return nil
+	})
+	r.use(t)
+	former := r.tokens[len(r.tokens)-1]
 	before, was := registered(t, r.Hub)
 	r.noFailedWrites(t)
 	must(t, spoke.Audit().Reset())

@@ -79,7 +79,8 @@ func (tr *traffic) repeat(ctx context.Context, count *int, ask func(context.Cont
 // API server may be late, with the previous one.
 func (tr *traffic) connector() func(ctx context.Context) error {
 	var current, before []byte
-	var replaced time.Time
+	// seen is when the present bundle was asked for last. When another is found, it was replaced after that.
+	var seen, replaced time.Time
 	return func(ctx context.Context) error {
 		var config admissionregistrationv1.ValidatingWebhookConfiguration
 		asked := time.Now()
@@ -87,11 +88,14 @@ func (tr *traffic) connector() func(ctx context.Context) error {
 			return err
 		}
 		if bundle := config.Webhooks[0].ClientConfig.CABundle; !bytes.Equal(bundle, current) {
-			before, current, replaced = current, bundle, asked
+			before, current, replaced = current, bundle, seen
 		}
+		seen = asked
 		errs := []error{tr.connect(ctx, current)}
 		if before != nil && time.Since(replaced) < late {
-			errs = append(errs, tr.connect(ctx, before))
+			if err := tr.connect(ctx, before); time.Since(replaced) < late { // the connection may have taken longer
+				errs = append(errs, err)
+			}
 		}
 		return errors.Join(errs...)
 	}

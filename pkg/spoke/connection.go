@@ -80,8 +80,9 @@ type connection struct {
 	// identity is read over http.
 	lookout *lookout
 	conns   *connrotation.Dialer
-	// received is the number of bytes received over all connections.
-	received atomic.Int64
+	// received is the number of bytes received over all connections. It is an object of its own, because the dialer
+	// keeps it, and lives longer than the connection (disconnect).
+	received *atomic.Int64
 	// together bounds the answers that are read at the same time.
 	together *together
 	// account counts the memory that the connection uses.
@@ -150,6 +151,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	c := &connection{
 		name: name, p: p, cfg: cfg, credential: kubeconfig.CredentialOf(cfg), kick: make(chan struct{}, 1),
 		log: p.log.WithValues("cluster", name), restores: newRestores(), reads: newReadings(), together: newTogether(p.opts.Limits),
+		received: &atomic.Int64{},
 	}
 	c.account = p.memory.account(c.tooMuch)
 	c.breaker = newBreaker(func() {
@@ -163,7 +165,7 @@ func (p *Provider) newConnection(name string, cfg *rest.Config) (*connection, er
 	cfg.WarningHandlerWithContext = rest.NoWarnings{} // they would be logged, however large
 	cfg.UserAgent = p.opts.UserAgent
 	c.authority = authorityOf(cfg)
-	c.conns = connrotation.NewDialer(counted(cfg.Dial, &c.received))
+	c.conns = connrotation.NewDialer(counted(cfg.Dial, c.received))
 	cfg.Dial = c.gate.dialer(c.conns.DialContext)
 	var err error
 	if c.lookout, err = newLookout(c.observed(cfg, true)); err != nil {

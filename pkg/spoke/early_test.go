@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,7 +147,7 @@ func TestListsThatTakeLong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &forgetful{objects: 1000, each: tc.each, refuses: tc.refuses, cuts: tc.cuts, began: time.Now()}
 				rs := newReadings()
-				informerOf := rs.informer(&connection{cfg: &rest.Config{}}, continuity.NewGuard(nil, nil), trimListed(""))
+				informerOf := rs.informer(&connection{cfg: &rest.Config{}, received: &atomic.Int64{}}, continuity.NewGuard(nil, nil), trimListed(""))
 				informer := informerOf(&toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}, WorkloadMetadata(v1alpha1.DeploymentKind), 0, toolscache.Indexers{})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := newDone(func() { informer.RunWithContext(ctx) })
@@ -372,7 +373,7 @@ func TestInformersAreMarked(t *testing.T) {
 				return f.watch(ctx, o)
 			},
 		}
-		informer := newReadings().informer(&connection{cfg: &rest.Config{}}, continuity.NewGuard(nil, nil), trimListed(""))(lw, WorkloadMetadata(v1alpha1.DeploymentKind), 0, toolscache.Indexers{})
+		informer := newReadings().informer(&connection{cfg: &rest.Config{}, received: &atomic.Int64{}}, continuity.NewGuard(nil, nil), trimListed(""))(lw, WorkloadMetadata(v1alpha1.DeploymentKind), 0, toolscache.Indexers{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := newDone(func() { informer.RunWithContext(ctx) })
 		synctest.Wait()

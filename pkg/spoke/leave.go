@@ -374,7 +374,7 @@ func (c *connection) ownRules(rules monitoring.Interface, served catalog) *readi
 			}}
 		}
 		return nil
-	}, &c.received, c.cfg.DisableCompression)
+	}, c.received, c.cfg.DisableCompression)
 	own.bounds = c.listBounds(nil)
 	return own
 }

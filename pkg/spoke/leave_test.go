@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,7 @@ func ruleOf(hub, name string) *monitoringv1.PrometheusRule {
 
 // ownOf reads the rules of hub.
 func ownOf(rules *monitoringfake.Clientset) *reading {
-	c := &connection{cfg: &rest.Config{}, p: NewProvider(Options{HubID: "hub"})}
+	c := &connection{cfg: &rest.Config{}, received: &atomic.Int64{}, p: NewProvider(Options{HubID: "hub"})}
 	return c.ownRules(rules, without(monitoringv1.PrometheusRuleName))
 }
 
@@ -76,7 +77,7 @@ func TestLeavingIsBounded(t *testing.T) {
 		objects = append(objects, ruleOf("hub", fmt.Sprintf("own-%d", i)))
 	}
 	for most, want := range map[int]error{10: errTooLarge, 11: nil} {
-		c := &connection{cfg: &rest.Config{}, p: NewProvider(Options{HubID: "hub", Limits: Limits{Objects: most}})}
+		c := &connection{cfg: &rest.Config{}, received: &atomic.Int64{}, p: NewProvider(Options{HubID: "hub", Limits: Limits{Objects: most}})}
 		list, err := listOwn(t.Context(), c.ownRules(monitoringfake.NewClientset(objects...), nil))
 		if !errors.Is(err, want) || (want == nil && len(list) != len(objects)) {
 			t.Errorf("at most %d: got %d objects, %v", most, len(list), err)

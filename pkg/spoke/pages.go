@@ -63,7 +63,7 @@ func (rs *readings) informer(c *connection, g *continuity.Guard, trim func(runti
 		if err != nil {
 			return newInformer(guarded, o, resync, indexers) // a kind that is not read from spokes
 		}
-		r := newReading(gvk.Kind, guarded, trim, &c.received, c.cfg.DisableCompression)
+		r := newReading(gvk.Kind, guarded, trim, c.received, c.cfg.DisableCompression)
 		r.early, r.expired = a, func() bool { return g.Expired(gvk.Kind) }
 		r.bounds = rs.bounds
 		rs.mu.Lock()

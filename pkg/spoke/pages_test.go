@@ -549,7 +549,7 @@ func every(n int, err error) func(int) error {
 func TestTellProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProvider(Options{})
-		c := &connection{name: "s", p: p, reads: newReadings()}
+		c := &connection{name: "s", p: p, reads: newReadings(), received: &atomic.Int64{}}
 		p.entries["s"] = &entry{pending: &registration{conn: c}}
 		var shown []string
 		p.changes.Listen(func(c change) {
@@ -563,7 +563,7 @@ func TestTellProgress(t *testing.T) {
 		go func() { c.tellProgress(ctx); close(done) }()
 		pass := func(bytes int64) { c.received.Add(bytes); time.Sleep(progressShown); synctest.Wait() } //nolint:forbidigo // of the bubble's clock
 		pass(1 << 20)                                                                                   // nothing is read yet
-		r := &reading{kind: "Deployment", link: &c.received, from: c.received.Load()}
+		r := &reading{kind: "Deployment", link: c.received, from: c.received.Load()}
 		c.reads.last = r
 		r.objects = 1500
 		pass(2_130_000)

@@ -129,7 +129,7 @@ type inflowKey struct{}
 // patient returns a context for reads that a spoke answers at once. They end when nothing arrives from the
 // spoke for requestTimeout. On a slow link, they wait for the data ahead of them.
 func (c *connection) patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx = context.WithValue(ctx, inflowKey{}, &inflow{window: requestTimeout, link: &c.received, single: true})
+	ctx = context.WithValue(ctx, inflowKey{}, &inflow{window: requestTimeout, link: c.received, single: true})
 	return context.WithTimeout(ctx, readTimeout)
 }
 

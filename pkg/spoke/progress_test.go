@@ -120,8 +120,8 @@ func TestInflow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &connection{}
-				i := &inflow{window: stallWindow, link: &c.received}
+				c := &connection{received: &atomic.Int64{}}
+				i := &inflow{window: stallWindow, link: c.received}
 				ctx, cancel := context.WithValue(t.Context(), inflowKey{}, i), context.CancelFunc(func() {})
 				if tc.single {
 					ctx, cancel = c.patient(t.Context())
@@ -144,11 +144,11 @@ func TestInflow(t *testing.T) {
 						<-req.Context().Done()
 						return nil, req.Context().Err()
 					}
-					return &http.Response{StatusCode: 200, Request: req, Body: &dripping{ctx: req.Context(), rate: tc.rate, link: &c.received, left: tc.total}}, nil
+					return &http.Response{StatusCode: 200, Request: req, Body: &dripping{ctx: req.Context(), rate: tc.rate, link: c.received, left: tc.total}}, nil
 				})
 				var sender http.RoundTripper = &observer{next: next, breaker: newBreaker(func() {}), count: func(_, _ string) {}}
 				if tc.aside {
-					sender = asker{next: sender, link: &c.received}
+					sender = asker{next: sender, link: c.received}
 				}
 				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://spoke/version", http.NoBody)
 				if err != nil {
@@ -186,7 +186,7 @@ func TestSlowAnswersOpenTheCircuit(t *testing.T) {
 	for name, slow := range map[string]bool{"slow": true, "given up": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &connection{}
+				c := &connection{received: &atomic.Int64{}}
 				b := newBreaker(func() {})
 				o := &observer{breaker: b, count: func(_, _ string) {}, next: roundTrip(func(req *http.Request) (*http.Response, error) {
 					<-req.Context().Done()

@@ -428,7 +428,7 @@ func (p *Provider) publish(ctx context.Context, c *connection, s *session) (bool
 	e.cluster, e.evaluators = s.cluster, c.seen.Evaluators
 	e.spoke = &Spoke{
 		Name: c.name, Reader: s.cluster.GetClient(), Live: live.New(leanReader{s.cluster.GetAPIReader()}, clock.RealClock{}).Within(c.patient), Identity: c.gate, Rules: s.rules, RulesServed: s.served, WhyNot: c.seen.Served, Since: time.Now(),
-		Behind: newAsker(c.http, &c.received), Server: c.server, accounts: c.accounts, past: s.cluster.GetAPIReader(), allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock, memory: c.account, Kinds: s.kinds,
+		Behind: newAsker(c.http, c.received), Server: c.server, accounts: c.accounts, past: s.cluster.GetAPIReader(), allow: p.opts.Allow.Of(c.name), patient: c.patient, Clock: &c.clock, memory: c.account, Kinds: s.kinds,
 	}
 	p.mu.Unlock()
 

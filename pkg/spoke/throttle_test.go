@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,7 +125,7 @@ func TestSlowedWatchesCanBeClosed(t *testing.T) {
 // A tenant's burst of changes does not end the session. The status says so if it lasts.
 func TestLateChangesAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &connection{name: "s", breaker: newBreaker(func() {}), reads: newReadings(), p: NewProvider(Options{}), log: logr.Discard()}
+		c := &connection{name: "s", breaker: newBreaker(func() {}), reads: newReadings(), received: &atomic.Int64{}, p: NewProvider(Options{}), log: logr.Discard()}
 		p := c.paces.of("/apis/monitoring.coreos.com/v1/prometheusrules")
 		for range 4 {
 			p.read(time.Now(), 0, maxEventBytes, 0)

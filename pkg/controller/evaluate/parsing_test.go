@@ -155,16 +155,15 @@ func TestParsingIsShared(t *testing.T) {
 // While expressions are parsed, the state of the spoke can be read by workers, by a scrape, and for the
 // status.
 func TestNoLockWhileParsing(t *testing.T) {
-	t.Parallel()
 	objects := []*monitoringv1.PrometheusRule{object(1, expensive), object(2, expensive)}
 	w, _ := newWorld(t, objects...)
 	done := make(chan struct{})
+	// Each of the two is parsed four times, for a twentieth of a second at least.
+	slowest, from := time.Duration(0), time.Now()
 	go func() {
 		defer close(done)
 		w.once()
 	}()
-	// Each of the two is parsed four times, for a twentieth of a second at least.
-	slowest, from := time.Duration(0), time.Now()
 	for polled := false; !polled; {
 		select {
 		case <-done:

@@ -2,8 +2,10 @@ package controlplane
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"strconv"
 	"sync"
 )
@@ -18,32 +20,56 @@ const (
 	loopback     = "127.0.0.1"
 )
 
-// ports are those in use by what this process has started, up or down.
+// ports are those in use by what this process has started, up or down. On Linux, other processes see the
+// listeners.
 var ports = struct {
 	sync.Mutex
-	taken map[int]bool
-}{taken: map[int]bool{}}
+	taken map[int]io.Closer
+}{taken: map[int]io.Closer{}}
 
-// TakePort reserves, within this process, a port that is free now at an address of
-// this machine. Another process may still take it before it is bound.
+// TakePort reserves a port that is free now at an address of this machine. On Linux, no other process that calls
+// TakePort gets it until ReleasePort or the end of this process; another program may still bind it.
 func TakePort(host string) (int, error) {
 	ports.Lock()
 	defer ports.Unlock()
 	for range portAttempts {
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		if ports.taken[port] || !bindable(host, port) {
+		if ports.taken[port] != nil {
 			continue
 		}
-		ports.taken[port] = true
+		reservation, err := reserve(port)
+		if err != nil {
+			continue
+		}
+		if !bindable(host, port) {
+			_ = reservation.Close()
+			continue
+		}
+		ports.taken[port] = reservation
 		return port, nil
 	}
 	return 0, fmt.Errorf("no free port found in %d attempts", portAttempts)
+}
+
+// reserve listens at an abstract Unix socket, which leaves no file behind. Other systems have none.
+func reserve(port int) (io.Closer, error) {
+	if runtime.GOOS != "linux" {
+		return io.NopCloser(nil), nil
+	}
+	l, err := net.Listen("unix", fmt.Sprintf("@rulefleet-port-%d", port))
+	if err != nil {
+		return nil, fmt.Errorf("reserving port %d: %w", port, err)
+	}
+	return l, nil
 }
 
 // ReleasePort gives back what TakePort has reserved.
 func ReleasePort(port int) {
 	ports.Lock()
 	defer ports.Unlock()
+	if reservation := ports.taken[port]; reservation != nil {
+		_ = reservation.Close()
+	}
 	delete(ports.taken, port)
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -304,6 +308,7 @@ func (m *Member) InstallCRDs(ctx context.Context, dir, pattern string) error {
 	return nil
 }
 
+// waitEstablished waits until the API server serves the kind of a CRD, which can be shortly after the CRD is established.
 func (m *Member) waitEstablished(ctx context.Context, name string) error {
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -312,7 +317,7 @@ func (m *Member) waitEstablished(ctx context.Context, name string) error {
 		}
 		for _, c := range crd.Status.Conditions {
 			if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
-				return true, nil
+				return m.serves(ctx, crd)
 			}
 		}
 		return false, nil
@@ -321,6 +326,17 @@ func (m *Member) waitEstablished(ctx context.Context, name string) error {
 		return fmt.Errorf("waiting for the CRD %s in %s: %w", name, m.Name(), err)
 	}
 	return nil
+}
+
+func (m *Member) serves(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Served })
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Kind: crd.Spec.Names.ListKind})
+	err := m.Client.List(ctx, list, client.Limit(1))
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (m *Member) create(ctx context.Context, objects ...client.Object) error {
