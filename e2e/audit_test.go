@@ -165,7 +165,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	within(t, time.Minute, "the SpokeCluster counts all Deployments", func(ctx context.Context) error {
+	within(t, 2*time.Minute, "the SpokeCluster counts all Deployments", func(ctx context.Context) error {
 		sc := membership(spokeA)
 		if err := f.Hub.Client.Get(ctx, client.ObjectKeyFromObject(sc), sc); err != nil {
 			return err

@@ -67,7 +67,7 @@ func aTenants(namespace string) *monitoringv1.Prometheus {
 	return p
 }
 
-// pendingSince returns since when an alert has been pending in a Prometheus.
+// pendingSince returns since when an alert has been pending in a Prometheus. It may be firing now.
 func pendingSince(ctx context.Context, prometheus, alert string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, prometheus+"/api/v1/alerts", http.NoBody)
 	if err != nil {
@@ -91,11 +91,11 @@ func pendingSince(ctx context.Context, prometheus, alert string) (string, error)
 		return "", err
 	}
 	for _, a := range answer.Data.Alerts {
-		if a.Labels["alertname"] == alert && a.State == "pending" {
+		if a.Labels["alertname"] == alert {
 			return a.ActiveAt, nil
 		}
 	}
-	return "", fmt.Errorf("%s is not pending: %+v", alert, answer.Data.Alerts)
+	return "", fmt.Errorf("%s is neither pending nor firing: %+v", alert, answer.Data.Alerts)
 }
 
 // tenants creates more Prometheus objects in the first spoke, whose own Prometheus requires a label. They must

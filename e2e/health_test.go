@@ -77,7 +77,7 @@ func rulesFailing(t *testing.T, f *fleet.Fleet, m *fleet.Manager, dir, name stri
 	sc := expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRulesFailing,
 		"3 rules are not in effect there: 3 NamespaceMissing. For example AlertRule "+fleet.Namespace+`/homeless-0: namespace "nowhere" not found`)
 
-	// The numbers of workloads follow later than the condition.
+	// The numbers of workloads are written later than the condition.
 	version, since := "", time.Time{}
 	eventually(t, "the status does not change any more", func(ctx context.Context) error {
 		if err := read(ctx, f.Hub, client.ObjectKeyFromObject(sc), sc); err != nil {
@@ -86,7 +86,7 @@ func rulesFailing(t *testing.T, f *fleet.Fleet, m *fleet.Manager, dir, name stri
 		if sc.ResourceVersion != version {
 			version, since = sc.ResourceVersion, time.Now()
 		}
-		if quiet := time.Since(since); quiet < afterwards {
+		if quiet := time.Since(since); quiet < 2*afterwards {
 			return fmt.Errorf("it was written within the last %v", quiet)
 		}
 		return nil

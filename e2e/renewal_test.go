@@ -30,7 +30,7 @@ import (
 )
 
 // newToken is an age at which the renewal of a token is not due yet.
-const newToken = 6 * time.Second
+const newToken = 9 * time.Second
 
 // renewals is a fleet whose only spoke is registered with the plugin, and whose tokens are renewed after 12 s: they are
 // valid for 10 minutes, the shortest life that an API server grants.
@@ -151,7 +151,7 @@ func (r *renewals) noFailedWrites(t *testing.T) {
 func (r *renewals) renewed(t *testing.T) {
 	t.Helper()
 	spoke := r.Spoke(spokeA)
-	// The audit log is to begin between two renewals: a token is requested before it is in the Secret.
+	// The audit log must not begin after a token was requested and before it is in the Secret.
 	eventually(t, "the token is new", func(context.Context) error {
 		_, cfg := registered(t, r.Hub)
 		if age := time.Since(kubeconfig.CredentialOf(cfg).Issued); age > newToken {

@@ -79,7 +79,7 @@ func (tr *traffic) repeat(ctx context.Context, count *int, ask func(context.Cont
 // API server may be late, with the previous one.
 func (tr *traffic) connector() func(ctx context.Context) error {
 	var current, before []byte
-	// seen is when the present bundle was asked for last. When another is found, it was replaced after that.
+	// seen is when the current bundle was last read. A different bundle has replaced it since then.
 	var seen, replaced time.Time
 	return func(ctx context.Context) error {
 		var config admissionregistrationv1.ValidatingWebhookConfiguration

@@ -349,7 +349,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if peak > 16<<20 || took > 20*time.Second || body.read > client.MaxBytes+1 {
+			if peak > 12<<20 || took > 20*time.Second || body.read > client.MaxBytes+1 {
 				t.Errorf("%s: %v, %d KiB at most, %d KiB read", name, took, peak>>10, body.read>>10)
 			}
 		})

@@ -271,7 +271,7 @@ func TestRulesInPagesAreBounded(t *testing.T) {
 			if n := int(sent.count.Load()); n != want || stats.Requests != want {
 				t.Errorf("pages of %d: %d requests, %+v", size, n, stats)
 			}
-			if peak > 16<<20 || stats.Bytes > 8<<20 || took > 20*time.Second {
+			if peak > 12<<20 || stats.Bytes > 8<<20 || took > 20*time.Second {
 				t.Errorf("pages of %d: %v, %+v, %d KiB at most", size, took, stats, peak>>10)
 			}
 		})

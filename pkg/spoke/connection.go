@@ -80,8 +80,8 @@ type connection struct {
 	// identity is read over http.
 	lookout *lookout
 	conns   *connrotation.Dialer
-	// received is the number of bytes received over all connections. It is an object of its own, because the dialer
-	// keeps it, and lives longer than the connection (disconnect).
+	// received is the number of bytes received over all connections. It is allocated separately, because the
+	// dialer refers to it and outlives the connection (see disconnect).
 	received *atomic.Int64
 	// together bounds the answers that are read at the same time.
 	together *together

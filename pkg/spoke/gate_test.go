@@ -311,7 +311,7 @@ func TestGateRefusesAnotherCluster(t *testing.T) {
 			<-begun
 			x.here.answerBy(nil)
 			x.lead(x.there)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the client learns of it by then
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the client has the GOAWAY by then
 			defer cancel()
 			_ = x.here.server.Config.Shutdown(ctx)
 		},

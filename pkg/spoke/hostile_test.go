@@ -162,7 +162,7 @@ func TestHostileAnswers(t *testing.T) {
 					if f := disconnected(err); f.Reason == "" || (tc.tooLarge && f.Reason != v1alpha1.ReasonTooLarge) || len(f.Message) > MaxMessage+len("…") {
 						t.Errorf("it is shown as %+v", f)
 					}
-					if took > 15*time.Second || (peak > 100<<20 && !raceDetector) {
+					if took > 15*time.Second || (peak > 85<<20 && !raceDetector) {
 						t.Errorf("it took %v and %d MiB", took, peak>>20)
 					}
 				})

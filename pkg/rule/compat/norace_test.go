@@ -71,7 +71,7 @@ func TestExpressionsAreBounded(t *testing.T) {
 	for name, expr := range hostileExprs() {
 		t.Run(name, func(t *testing.T) {
 			measured := func(what string, limit time.Duration, fn func()) {
-				runtime.GC() // garbage of what was measured before is none of its cost
+				runtime.GC() // earlier garbage does not count towards its cost
 				start := ruletest.CPUTime(t)
 				fn()
 				if took := ruletest.CPUTime(t) - start; took > limit {

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 // Free ports are drawn from below the ephemeral ranges of Linux and macOS:
@@ -20,8 +22,8 @@ const (
 	loopback     = "127.0.0.1"
 )
 
-// ports are those in use by what this process has started, up or down. On Linux, other processes see the
-// listeners.
+// ports are those in use by what this process has started, up or down. On Linux, each value is a
+// listener that reserves the port among all processes.
 var ports = struct {
 	sync.Mutex
 	taken map[int]io.Closer
@@ -38,8 +40,11 @@ func TakePort(host string) (int, error) {
 			continue
 		}
 		reservation, err := reserve(port)
-		if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
+		}
+		if err != nil {
+			return 0, err
 		}
 		if !bindable(host, port) {
 			_ = reservation.Close()
@@ -51,7 +56,8 @@ func TakePort(host string) (int, error) {
 	return 0, fmt.Errorf("no free port found in %d attempts", portAttempts)
 }
 
-// reserve listens at an abstract Unix socket, which leaves no file behind. Other systems have none.
+// reserve listens at an abstract Unix socket, which leaves no file behind. Other systems have none, so
+// nothing is reserved there.
 func reserve(port int) (io.Closer, error) {
 	if runtime.GOOS != "linux" {
 		return io.NopCloser(nil), nil

@@ -308,7 +308,7 @@ func (m *Member) InstallCRDs(ctx context.Context, dir, pattern string) error {
 	return nil
 }
 
-// waitEstablished waits until the API server serves the kind of a CRD, which can be shortly after the CRD is established.
+// waitEstablished waits until the API server serves the kind of a CRD. That can be shortly after the CRD is established.
 func (m *Member) waitEstablished(ctx context.Context, name string) error {
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -333,7 +333,7 @@ func (m *Member) serves(ctx context.Context, crd *apiextensionsv1.CustomResource
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Kind: crd.Spec.Names.ListKind})
 	err := m.Client.List(ctx, list, client.Limit(1))
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || meta.IsNoMatchError(err) {
 		return false, nil
 	}
 	return err == nil, err

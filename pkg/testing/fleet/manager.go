@@ -184,7 +184,7 @@ func (m *Manager) Log() string {
 	return string(data)
 }
 
-// FreeAddress returns a loopback address that nobody listens on. Its port is reserved within this process, and no
+// FreeAddress returns a loopback address that nobody listens on. Its port is reserved as by TakePort, and no
 // outgoing connection gets it.
 func FreeAddress() (string, error) {
 	const host = "127.0.0.1"

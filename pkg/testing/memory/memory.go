@@ -96,7 +96,7 @@ func (l *look) named(key reflect.Value) bool {
 // managerGC is the garbage collection target that the manager sets (cmd/manager/memory.go).
 const managerGC = 50
 
-// Peak returns by how many bytes the heap grew at most while a function ran, including garbage that was not collected
+// Peak returns the largest growth of the heap, in bytes, while a function runs. It includes garbage that is not collected
 // yet. The garbage collection target is that of the manager.
 func Peak(run func()) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(managerGC))
