@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -134,7 +135,12 @@ func explore(s *model.Schedule) *exploration {
 		}
 		return nil
 	}
-	e.Mend = func() { e.denies = false }
+	e.Mend = func() {
+		e.denies = false
+		if e.suspended() {
+			e.personSuspendsTheSpoke(nil)
+		}
+	}
 	e.Undo = e.hubIsRestored
 	e.Begin()
 	if rapid.Bool().Draw(e.T, "with rules") {
@@ -292,8 +298,13 @@ func (p *process) write(action clienttesting.Action) (runtime.Object, error) {
 		return asRule(out, err)
 	case clienttesting.UpdateActionImpl:
 		o := a.GetObject().(*monitoringv1.PrometheusRule)
-		if now := find(e.Spoke, o.Namespace, o.Name); now != nil && now.ResourceVersion == o.ResourceVersion && !rule.Owned(now, hubID) {
-			e.Violation("the foreign PrometheusRule %s is overwritten", hub.Key(o))
+		if now := find(e.Spoke, o.Namespace, o.Name); now != nil && now.ResourceVersion == o.ResourceVersion {
+			if !rule.Owned(now, hubID) {
+				e.Violation("the foreign PrometheusRule %s is overwritten", hub.Key(o))
+			}
+			if now.Annotations[othersNote] != o.Annotations[othersNote] {
+				e.Violation("the annotation of another client is removed from %s", hub.Key(o))
+			}
 		}
 		if o.ResourceVersion == "" {
 			e.Violation("%s is written whatever was written meanwhile", hub.Key(o))
@@ -490,9 +501,13 @@ func (e *exploration) personDeletesMany(*rapid.T) {
 	}
 }
 
+func (e *exploration) suspended() bool {
+	sc, ok := e.Hub.Find(model.Ref{Kind: "SpokeCluster", NamespacedName: types.NamespacedName{Name: model.SpokeName}}).(*v1alpha1.SpokeCluster)
+	return ok && ptr.Deref(sc.Spec.Suspend, false)
+}
+
 func (e *exploration) personSuspendsTheSpoke(*rapid.T) {
-	sc := e.SpokeCluster()
-	on := sc.Spec.Suspend == nil || !*sc.Spec.Suspend
+	sc, on := e.SpokeCluster(), !e.suspended()
 	e.Say("a person suspends the spoke: %v", on)
 	sc.Spec.Suspend = &on
 	e.Budget.Edits++
@@ -581,7 +596,7 @@ func (e *exploration) ours() *monitoringv1.PrometheusRule {
 func (e *exploration) otherWrites(*rapid.T) {
 	o := e.ours()
 	e.Disturbed = true
-	switch what := rapid.SampledFrom([]string{"expression", "hub", "rule"}).Draw(e.T, "what"); what {
+	switch what := rapid.SampledFrom([]string{"expression", "hub", "rule", "note"}).Draw(e.T, "what"); what {
 	case "expression":
 		e.Say("another client changes the expression of %s", named(o))
 		o = reverted(o)
@@ -592,9 +607,16 @@ func (e *exploration) otherWrites(*rapid.T) {
 		e.Say("another client writes another rule's name on %s", named(o))
 		_, annotations := rule.NamesOf(e.key(e.pick("other")))
 		maps.Copy(o.Annotations, annotations)
+	case "note":
+		e.Say("another client adds an annotation to %s, and changes its expression", named(o))
+		o = reverted(o)
+		o.Annotations[othersNote] = "another's"
 	}
 	_, _ = e.Spoke.Update(o)
 }
+
+// othersNote is the key of an annotation of another client.
+const othersNote = "example.org/note"
 
 // otherInsists has another client undo each write of an object for some minutes.
 func (e *exploration) otherInsists(*rapid.T) {
@@ -635,10 +657,17 @@ func (e *exploration) webhookDenies(*rapid.T) {
 	e.Disturbed = true
 }
 
-// checkLeftovers checks, after everything arrived, what is reported of rules that could not be removed.
+// checkLeftovers checks, after everything arrived, what is reported of rules that could not be removed. If the spoke was
+// suspended, and all that runs knew it, nothing is written there meanwhile.
 func (e *exploration) checkLeftovers(*rapid.T) {
+	before, suspended := maps.Clone(e.Spoke.Objects("PrometheusRule")), e.suspended() && e.UpToDate() && e.Former == nil
 	e.Say("everything arrives, for five minutes")
 	e.Live(5*time.Minute, e.observe)
+	for name, o := range e.Spoke.Objects("PrometheusRule") {
+		if was := before[name]; suspended && (was == nil || was.GetResourceVersion() != o.GetResourceVersion()) {
+			e.Violation("PrometheusRule %s is written, and the spoke is suspended", name)
+		}
+	}
 	if !e.denies || e.ReadsFail() || !e.Defined(e.plural()) || !e.UpToDate() || e.Former != nil {
 		return
 	}

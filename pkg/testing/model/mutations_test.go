@@ -36,6 +36,12 @@ var mutations = map[string]struct {
 	"workloads of two kinds share the names of AlertRules": {
 		"pkg/rule/name.go", "if kind != v1alpha1.DeploymentKind {\n\t\tdigested", "if false {\n\t\tdigested", []string{"controller/generate"},
 	},
+	"a suspended spoke is written to": {
+		"pkg/controller/distribute/reconciler.go", "plan = plan.Suspend()", "plan.Delete = nil", []string{"controller/distribute"},
+	},
+	"annotations of others are removed": {
+		"pkg/rule/delivery/plan.go", "o := existing.DeepCopy()", "o := existing.DeepCopy()\n\to.Annotations = nil", []string{"controller/distribute"},
+	},
 	"expectations are dropped": {
 		"pkg/controller/expect/expect.go", "\tif n.until.IsZero() {\n\t\treturn patience\n\t}\n\tleft := max(n.until.Sub(w.clock.Now()), 0)", "\tleft := time.Duration(0)", []string{"controller/distribute"},
 	},
