@@ -3,13 +3,17 @@ package status
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -40,6 +44,14 @@ type TemplateReconciler struct {
 	Summaries Summaries
 }
 
+// lookAgain is how long after a change of a template its status is compared again. Another client may have changed the status,
+// or a write of the manager that seemed to fail. The two would overwrite each other without a pause if it were done at once.
+const lookAgain = 10 * time.Second
+
+var looksAgain = handler.Funcs{UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.ObjectNew)}, lookAgain)
+}}
+
 // SetupWithManager adds the TemplateReconciler to the hub's manager.
 func (r *TemplateReconciler) SetupWithManager(mgr manager.Manager) error {
 	var changes *spokequeue.Feed[string]
@@ -49,6 +61,7 @@ func (r *TemplateReconciler) SetupWithManager(mgr manager.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("template-status").
 		For(&v1alpha1.AlertRuleTemplate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.AlertRuleTemplate{}, looksAgain).
 		WatchesRawSource(spokequeue.Source(changes, func(q workqueue.TypedRateLimitingInterface[reconcile.Request], name string) {
 			q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 		})).
@@ -80,8 +93,12 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	if equality.Semantic.DeepEqual(next.Status, t.Status) {
 		return reconcile.Result{}, nil
 	}
-	err := r.Client.Status().Patch(ctx, next, client.MergeFrom(t))
-	if client.IgnoreNotFound(err) != nil {
+	// The base may be old. Without the lock, the patch would omit fields that it considers unchanged.
+	err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(t, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: debounce}, nil
+	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("writing the status of AlertRuleTemplate %s: %w", req.Name, err)
 	}
 	return reconcile.Result{}, nil
