@@ -6,6 +6,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -36,9 +38,10 @@ type hook struct {
 func serveHook(t *testing.T, name string, review func(ctx context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) *hook {
 	t.Helper()
 	h := &hook{name: name}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		var in admissionv1.AdmissionReview
-		if err := json.NewDecoder(req.Body).Decode(&in); err != nil || in.Request == nil {
+		body, err := io.ReadAll(req.Body) // until its end is read, the server does not notice that the client has gone
+		if err != nil || json.Unmarshal(body, &in) != nil || in.Request == nil {
 			http.Error(w, "no AdmissionReview", http.StatusBadRequest)
 			return
 		}
@@ -56,6 +59,8 @@ func serveHook(t *testing.T, name string, review func(ctx context.Context, r *ad
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(&in)
 	}))
+	server.Config.BaseContext = func(net.Listener) context.Context { return t.Context() } // ends before Close waits
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	h.config = admissionregistrationv1.WebhookClientConfig{
 		URL:      &server.URL,
