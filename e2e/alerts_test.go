@@ -214,7 +214,7 @@ func TestFiring(t *testing.T) {
 	since := map[string]time.Time{}
 	for spoke, p := range map[string]*pipeline.Pipeline{spokeA: e.first, spokeB: e.second} {
 		within(t, linkLimit, "the alert is pending or firing in "+spoke, func(ctx context.Context) error {
-			pending, err := pendingSince(ctx, p.PrometheusURL(), high.Spec.Alert)
+			pending, err := activeSince(ctx, p.PrometheusURL(), high.Spec.Alert, "pending", "firing")
 			if err != nil {
 				return err
 			}

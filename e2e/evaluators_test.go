@@ -67,8 +67,8 @@ func aTenants(namespace string) *monitoringv1.Prometheus {
 	return p
 }
 
-// pendingSince returns since when an alert has been pending in a Prometheus. It may be firing now.
-func pendingSince(ctx context.Context, prometheus, alert string) (string, error) {
+// activeSince returns since when an alert has been active in a Prometheus, if it is in one of these states now.
+func activeSince(ctx context.Context, prometheus, alert string, states ...string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, prometheus+"/api/v1/alerts", http.NoBody)
 	if err != nil {
 		return "", err
@@ -91,11 +91,11 @@ func pendingSince(ctx context.Context, prometheus, alert string) (string, error)
 		return "", err
 	}
 	for _, a := range answer.Data.Alerts {
-		if a.Labels["alertname"] == alert {
+		if a.Labels["alertname"] == alert && slices.Contains(states, a.State) {
 			return a.ActiveAt, nil
 		}
 	}
-	return "", fmt.Errorf("%s is neither pending nor firing: %+v", alert, answer.Data.Alerts)
+	return "", fmt.Errorf("%s is not %s: %+v", alert, strings.Join(states, " or "), answer.Data.Alerts)
 }
 
 // tenants creates more Prometheus objects in the first spoke, whose own Prometheus requires a label. They must
@@ -109,7 +109,7 @@ func (e *evaluating) tenants(t *testing.T) {
 	e.evaluates(t, key, spokeA)
 	var since string
 	within(t, linkLimit, "the alert is pending", func(ctx context.Context) (err error) {
-		since, err = pendingSince(ctx, e.first.PrometheusURL(), ar.Spec.Alert)
+		since, err = activeSince(ctx, e.first.PrometheusURL(), ar.Spec.Alert, "pending")
 		return err
 	})
 	e.metrics(t, key)
@@ -219,7 +219,7 @@ func (e *evaluating) tenants(t *testing.T) {
 	if n := asked.Load(); n > 0 {
 		t.Errorf("a tenant's Service was asked %d times", n)
 	}
-	now, err := pendingSince(t.Context(), e.first.PrometheusURL(), ar.Spec.Alert)
+	now, err := activeSince(t.Context(), e.first.PrometheusURL(), ar.Spec.Alert, "pending")
 	if err != nil || now != since {
 		t.Errorf("the alert is pending since %s, and was since %s: %v", now, since, err)
 	}

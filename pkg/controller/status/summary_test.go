@@ -25,13 +25,19 @@ type summaries map[string]*v1alpha1.TemplateSummary
 func (s summaries) Summary(template string) *v1alpha1.TemplateSummary { return s[template] }
 func (s summaries) Changes() *spokequeue.Feed[string]                 { return nil }
 
-// TestSummary keeps the summary of a template until another one is known, and does not write it again.
-func TestSummary(t *testing.T) {
+// templateWith returns an API server that has a template with a summary.
+func templateWith(t *testing.T, summary v1alpha1.TemplateSummary) (client.WithWatch, *v1alpha1.AlertRuleTemplate) {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	must(t, v1alpha1.AddToScheme(scheme))
 	art := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}}
-	art.Status.Summary = &v1alpha1.TemplateSummary{Matched: 7, Generated: 7}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(art).WithStatusSubresource(art).Build()
+	art.Status.Summary = &summary
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(art).WithStatusSubresource(art).Build(), art
+}
+
+// TestSummary keeps the summary of a template until another one is known, and does not write it again.
+func TestSummary(t *testing.T) {
+	c, art := templateWith(t, v1alpha1.TemplateSummary{Matched: 7, Generated: 7})
 	is := summaries{}
 	r := &TemplateReconciler{Client: c, Validator: validation.New(validate), Summaries: is}
 	reconciled := func() *v1alpha1.AlertRuleTemplate {
@@ -57,11 +63,7 @@ func TestSummary(t *testing.T) {
 
 // TestSummaryWithAnOldCache writes a summary while the cache does not show the last write, of which there was no answer.
 func TestSummaryWithAnOldCache(t *testing.T) {
-	scheme := runtime.NewScheme()
-	must(t, v1alpha1.AddToScheme(scheme))
-	art := &v1alpha1.AlertRuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "down"}}
-	art.Status.Summary = &v1alpha1.TemplateSummary{Matched: 10, Generated: 10}
-	server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(art).WithStatusSubresource(art).Build()
+	server, art := templateWith(t, v1alpha1.TemplateSummary{Matched: 10, Generated: 10})
 	key := client.ObjectKeyFromObject(art)
 	old, now := &v1alpha1.AlertRuleTemplate{}, &v1alpha1.AlertRuleTemplate{}
 	must(t, server.Get(t.Context(), key, old))
