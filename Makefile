@@ -143,31 +143,39 @@ RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 export GORACE := atexit_sleep_ms=50
 
 # Tests on API servers wait most of the time, so packages and tests run in parallel.
-GO_TEST = go test $(RACE) -count=1 -timeout 20m -parallel 8
+GO_TEST = go test -count=1 -timeout 20m -parallel 8
+PACKAGES = go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$'
+# The race detector finds nothing in packages that start no goroutines, and makes their tests several times slower.
+SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin|plugin/[a-hj-z].*|reasons|testing/(memory|oracle|promtool|schema)))$$
+TEST_SEQUENTIAL = env CGO_ENABLED=0 $(GO_TEST) -skip '$(MEASURED)' $$($(PACKAGES) | grep -E '$(SEQUENTIAL)')
+UNITS = $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
+# Writing debugging information takes almost half of the time of linking a program, and stack traces don't need it.
+TEST_UNITS = $(GO_TEST) -p 3 $(RACE) -ldflags=-w -skip '$(MEASURED)|$(MANY)' $(UNITS)
 # Only the managers that the end-to-end tests start have the race detector. In the test program itself, it would take
 # more than half of the CPU time.
 E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) go test -count=1 -timeout 20m
-UNITS = $$(go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$')
 # Tests of contested writes, restores and rotation. They take minutes, and wait most of that time.
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests of faults. They wait most of the time.
 FAULTS := ^TestFault
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation|^TestSlowLinks$$
-MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounded|Isolation|SlowLinks\()' cmd pkg e2e/*_test.go | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+MEASURING = $$(grep -lrE --include='*_test.go' 'func Test[A-Za-z0-9_]*AreBounded\(' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 # Tests with a thousand objects or hostile answers run without the race detector, which would cost almost a minute of CPU
-# time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it.
+# time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it. So do most
+# of the random schedules that use one goroutine at a time (pkg/testing/model).
 MANY := ^TestMeterIsLinear$$|^TestHostileAnswers$$|^TestDenseAnswersAtOnce$$|^TestOneRuleOn1000Spokes$$|^Test1000RulesOnAFlappingSpoke$$
 TEST_MANY = env CGO_ENABLED=0 go test -count=1 -timeout 20m -run '$(MANY)' ./pkg/spoke ./pkg/controller/status
+SCHEDULES := ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status
+TEST_SCHEDULES = env CGO_ENABLED=0 GOGC=800 go test -count=1 -timeout 20m -run '^TestExplore$$' $(SCHEDULES)
 # Without the race detector, these tests use the code that 'make build' compiled.
 MEASURE = env CGO_ENABLED=0 go test -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
 
 .PHONY: test
 test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class. Run it for each change.
-	@.ci/beside 'tests (end to end)' $(E2E_TEST) -parallel 8 -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(GO_TEST) -short -skip '$(MEASURED)|$(MANY)' $(UNITS)
-	@# They have limits of time, which a busy machine exceeds.
-	@.ci/step 'tests (many)' $(TEST_MANY) -short
-	@.ci/step 'tests that measure' $(MEASURE) -short $(MEASURING)
+	@.ci/beside 'tests (end to end)' $(E2E_TEST) -parallel 8 -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(TEST_UNITS) -short
+	@$(MAKE) --no-print-directory test-plain SHORT=-short
+	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
 
 .PHONY: test-all
 test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
@@ -175,7 +183,9 @@ test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@.ci/step 'compiling tests' go list $(RACE) -export -test -deps -f '{{with .Error}}{{.}}{{end}}' $(UNITS)
 	@# One after the other, as each keeps the cores busy at times. The wars bear it least: if a restored hub takes 20 s to start
 	@# because of other work, the manager sees an outage and not a restore.
-	@$(MAKE) --no-print-directory test-units test-wars test-e2e test-faults test-measured
+	@$(MAKE) --no-print-directory test-measured test-units
+	@# Fuzzing runs only while the CPU is idle, so it runs a fixed number of inputs and not for a fixed time.
+	@.ci/beside fuzz .ci/idle $(MAKE) --no-print-directory fuzz FUZZTIME=20000x -- 'tests that wait' $(MAKE) --no-print-directory test-wars test-e2e test-faults
 
 .PHONY: programs
 programs: controlplane build pipeline note-race # the programs that tests start
@@ -186,9 +196,13 @@ test-pure: note-race ## Run the tests of pkg/rule and its subpackages, which nee
 	@.ci/step 'tests (pure)' go test $(RACE) -skip '$(MEASURED)' ./pkg/rule/...
 
 .PHONY: test-units
-test-units: programs ## Run the tests of all packages but the end-to-end tests.
-	@.ci/step 'tests (units)' $(GO_TEST) -skip '$(MEASURED)|$(MANY)' $(UNITS)
-	@.ci/step 'tests (many)' $(TEST_MANY)
+test-units: programs test-plain ## Run the tests of all packages but the end-to-end tests.
+	@.ci/step 'tests (units)' $(TEST_UNITS)
+
+.PHONY: test-plain
+test-plain: programs # the tests of packages that run without the race detector
+	@# The last of them have limits of time.
+	@.ci/beside 'tests (sequential)' .ci/idle $(TEST_SEQUENTIAL) $(SHORT) -- 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) $(SHORT) -- 'tests (many)' $(TEST_MANY) $(SHORT)
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
@@ -198,16 +212,16 @@ test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
 	@# They wait most of the time: they count writes for a minute, or stop a cluster for longer than that.
-	@.ci/step 'tests (wars and restores)' $(E2E_TEST) -parallel 6 -run '$(WARS)' ./e2e
+	@.ci/step 'tests (wars and restores)' $(E2E_TEST) -parallel 8 -run '$(WARS)' ./e2e
 
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
 	@rm -f bin/faults.txt
-	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -parallel 32 -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
+	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -parallel 8 -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
 
 .PHONY: test-measured
 test-measured: programs ## Run the tests that measure time or memory, which run alone.
-	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
+	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING) ./e2e
 
 .PHONY: bench-quick
 bench-quick: controlplane ## Count the requests and the bytes of memory that a rule costs, and fail if they are more than they were.
@@ -245,7 +259,7 @@ CHECKS ?= 2000
 .PHONY: explore-memory
 explore-memory: ## Run CHECKS (2000) random schedules of operations and faults in memory (SEED=N repeats those of a failure).
 	@# With GOGC=800, the garbage collector takes little of the time.
-	@.ci/step 'exploring in memory' env CGO_ENABLED=0 GOGC=800 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status ./pkg/controller/evaluate ./pkg/spoke -rapid.checks $(CHECKS)
+	@.ci/step 'exploring in memory' env CGO_ENABLED=0 GOGC=800 SEED=$(or $(SEED),0) go test -count=1 -timeout 0 -v -run '^TestExplore$$' $(SCHEDULES) ./pkg/controller/evaluate ./pkg/spoke -rapid.checks $(CHECKS)
 
 .PHONY: explore-mutations
 explore-mutations: ## Check that random schedules in memory find each of the mutations in pkg/testing/model/mutations_test.go.

@@ -32,6 +32,7 @@ import (
 // used and nothing may be refused, and then without each rule in turn, where something must fail.
 func TestAccess(t *testing.T) {
 	long(t)
+	t.Parallel()
 	t.Run("used", allIsUsed)
 	t.Run("removed", eachIsNeeded)
 }

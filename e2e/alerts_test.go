@@ -263,6 +263,7 @@ func (e *evaluating) deployment(t *testing.T) {
 
 // kinds breaks a workload of each other kind for real, all at once, and repairs them.
 func (e *evaluating) kinds(t *testing.T) {
+	long(t)
 	m := e.Spoke(spokeB)
 	// DaemonSets run pods on nodes. There is no kubelet that would remove the taint of a new node.
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}

@@ -128,6 +128,7 @@ func TestCostOfADeployment(t *testing.T) {
 // TestRestartWritesNothing restarts the manager with 200 converged rules in a spoke, and 20 RulePacks of 50 rules in three.
 // Before, it counts what they cost.
 func TestRestartWritesNothing(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startAudited(t, spokeB, thirdSpoke)
 	dir := t.TempDir()

@@ -101,6 +101,7 @@ func activeSince(ctx context.Context, prometheus, alert string, states ...string
 // tenants creates more Prometheus objects in the first spoke, whose own Prometheus requires a label. They must
 // have no effect.
 func (e *evaluating) tenants(t *testing.T) {
+	long(t)
 	m := e.Spoke(spokeA)
 	ar := written("tenants", "deg(last_over_time(test_tenants[5m])) > 0", onNamed(spokeA)) // Prometheus 2.30 would not know deg; a scrape may be late
 	ar.Spec.For = "1h"

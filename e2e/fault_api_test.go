@@ -42,13 +42,7 @@ func TestFaultAPI(t *testing.T) {
 		at.settle(t)
 	}
 	collected := f.startCollecting(t, places)
-	t.Run("rows", func(t *testing.T) {
-		for name, rows := range map[string]func(at *place){"homeless": homelessRows, "full": fullRows, "denied": deniedRows} {
-			if at := places[name]; at != nil {
-				f.lane(t, at, rows)
-			}
-		}
-	})
+	f.lanes(t, places, map[string]func(at *place){"homeless": homelessRows, "full": fullRows, "denied": deniedRows})
 	collected(t)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	urlpath "path"
 	"slices"
@@ -20,13 +21,16 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/testing/fleet"
 )
 
-// lane runs the rows of one spoke sequentially, in parallel with those of other spokes.
-func (f *faulty) lane(t *testing.T, at *place, rows func(at *place)) {
+// lanes runs the rows of each place that there is sequentially, beside those of the others.
+func (f *faulty) lanes(t *testing.T, places map[string]*place, rows map[string]func(at *place)) {
 	t.Helper()
-	t.Run(at.name, func(t *testing.T) {
-		t.Parallel()
-		at.t = t
-		rows(at)
+	maps.DeleteFunc(rows, func(name string, _ func(*place)) bool { return places[name] == nil })
+	t.Run("rows", func(t *testing.T) {
+		atOnce(t, rows, func(t *testing.T, name string, rows func(at *place)) {
+			t.Helper()
+			places[name].t = t
+			rows(places[name])
+		})
 	})
 }
 
@@ -67,15 +71,13 @@ func TestFaultProxies(t *testing.T) {
 		places[name].settle(t)
 	}
 	f.measure(t)
-	t.Run("rows", func(t *testing.T) {
-		for name, rows := range map[string]func(at *place, p *faultproxy.Proxy){
-			"broken": brokenRows, "busy": busyRows, "failing": failingRows, "slow": slowRows, "silent": silentRows, "hole": holeRows,
-		} {
-			if at := places[name]; at != nil {
-				f.lane(t, at, func(at *place) { rows(at, proxies[name]) })
-			}
-		}
-	})
+	rows := map[string]func(at *place){}
+	for name, run := range map[string]func(at *place, p *faultproxy.Proxy){
+		"broken": brokenRows, "busy": busyRows, "failing": failingRows, "slow": slowRows, "silent": silentRows, "hole": holeRows,
+	} {
+		rows[name] = func(at *place) { run(at, proxies[name]) }
+	}
+	f.lanes(t, places, rows)
 }
 
 func brokenRows(at *place, p *faultproxy.Proxy) {

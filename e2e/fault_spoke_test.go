@@ -58,14 +58,8 @@ func TestFaultSpokes(t *testing.T) {
 		places[name].settle(t)
 	}
 	f.measure(t)
-	t.Run("rows", func(t *testing.T) {
-		for name, rows := range map[string]func(at *place){
-			"frozen": frozenRows, "killed": killedRows, "bare": bareRows, "granted": grantedRows, "token": tokenRows, "moved": movedRows,
-		} {
-			if at := places[name]; at != nil {
-				f.lane(t, at, rows)
-			}
-		}
+	f.lanes(t, places, map[string]func(at *place){
+		"frozen": frozenRows, "killed": killedRows, "bare": bareRows, "granted": grantedRows, "token": tokenRows, "moved": movedRows,
 	})
 	if at := places["rotated"]; at != nil {
 		at.t = t

@@ -37,6 +37,7 @@ const formerTemplates = 50
 // With BEFORE, the path of a former manager, and BEFORE_CRDS, the folder of its CustomResourceDefinitions, it begins with
 // those. Otherwise it stores the keys by a CustomResourceDefinition that accepts them.
 func TestFormerTemplates(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := &former{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}})}
 	f.spoke = f.Spoke(spokeA)

@@ -30,40 +30,39 @@ func TestHealth(t *testing.T) {
 		must(t, f.Register(t.Context(), name, nil))
 		expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "")
 	}
+	type grant struct {
+		condition string
+		resources []string
+		verbs     []string
+	}
 	t.Run("Grants", func(t *testing.T) {
-		for name, c := range map[string]struct {
-			condition string
-			resources []string
-			verbs     []string
-		}{
+		atOnce(t, map[string]grant{
 			workloads: {v1alpha1.ConditionConnected, []string{"deployments.apps", "namespaces"}, []string{"get", "list", "watch"}},
 			rules:     {v1alpha1.ConditionPrometheusRuleServed, []string{"prometheusrules.monitoring.coreos.com"}, []string{"get", "list", "watch"}},
 			writes:    {v1alpha1.ConditionReady, []string{"prometheusrules.monitoring.coreos.com"}, []string{"create", "update", "delete"}},
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				for _, verb := range c.verbs {
-					revoke(t, f.Spoke(name), verb, c.resources...)
-					for _, resource := range c.resources {
-						expectSpoke(t, f, name, c.condition, metav1.ConditionFalse, v1alpha1.ReasonForbidden, verb+" "+resource)
-					}
-					expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "spoke-access.yaml")
+		}, func(t *testing.T, name string, c grant) {
+			t.Helper()
+			for _, verb := range c.verbs {
+				revoke(t, f.Spoke(name), verb, c.resources...)
+				for _, resource := range c.resources {
+					expectSpoke(t, f, name, c.condition, metav1.ConditionFalse, v1alpha1.ReasonForbidden, verb+" "+resource)
 				}
-				throughout(t, quickly(24*time.Second), "it goes on to be shown", func(ctx context.Context) error {
-					return says(ctx, f, membership(name), c.condition, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "")
-				})
-				if name == writes {
-					expectConnected(t, f, name, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-				}
-				restored := time.Now()
-				revoke(t, f.Spoke(name), "")
-				expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "")
-				create(t, f.Spoke(name), deployment("shop", "web"))
-				ar := expectGenerated(t, f, name, "shop", "web", 1)
-				expectPushed(t, f.Spoke(name), client.ObjectKeyFromObject(ar), 1)
-				t.Logf("served again %v after all was granted", time.Since(restored).Round(time.Millisecond))
+				expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "spoke-access.yaml")
+			}
+			throughout(t, quickly(24*time.Second), "it goes on to be shown", func(ctx context.Context) error {
+				return says(ctx, f, membership(name), c.condition, metav1.ConditionFalse, v1alpha1.ReasonForbidden, "")
 			})
-		}
+			if name == writes {
+				expectConnected(t, f, name, metav1.ConditionTrue, v1alpha1.ReasonConnected)
+			}
+			restored := time.Now()
+			revoke(t, f.Spoke(name), "")
+			expectSpoke(t, f, name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "")
+			create(t, f.Spoke(name), deployment("shop", "web"))
+			ar := expectGenerated(t, f, name, "shop", "web", 1)
+			expectPushed(t, f.Spoke(name), client.ObjectKeyFromObject(ar), 1)
+			t.Logf("served again %v after all was granted", time.Since(restored).Round(time.Millisecond))
+		})
 	})
 	t.Run("RulesFailing", func(t *testing.T) { rulesFailing(t, f, m, dir, writes) })
 }

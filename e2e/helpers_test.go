@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func within(t *testing.T, limit time.Duration, what string, check func(ctx conte
 // pollDelay is the time between two checks. It grows with the time waited, because every check is a load on
 // the API servers.
 func pollDelay(waited time.Duration) time.Duration {
-	return min(max(waited/20, 10*time.Millisecond), 200*time.Millisecond)
+	return min(max(waited/10, 20*time.Millisecond), 250*time.Millisecond)
 }
 
 // throughout repeats check for a while, which must always succeed. It is for events that must not happen.
@@ -347,6 +348,19 @@ func long(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make test-all runs it")
 	}
+}
+
+// atOnce runs the rows of a table as subtests at the same time. Subtests that call t.Parallel wait for places among
+// all tests, while the fleet of this one runs.
+func atOnce[R any](t *testing.T, rows map[string]R, run func(t *testing.T, name string, row R)) {
+	t.Helper()
+	var all sync.WaitGroup
+	for name, row := range rows {
+		all.Go(func() {
+			t.Run(name, func(t *testing.T) { run(t, name, row) })
+		})
+	}
+	all.Wait()
 }
 
 // start starts a fleet for one test.

@@ -54,6 +54,7 @@ func (r *renewals) start(t *testing.T, elects bool) *fleet.Manager {
 // TestTokensAreRenewed has the manager renew a token three times, with a restart and a fail-over between, while it works.
 // Then it may not, and then the tokens are revoked.
 func TestTokensAreRenewed(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})
 	spoke := f.Spoke(spokeA)

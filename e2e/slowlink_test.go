@@ -37,10 +37,6 @@ func TestSlowLinks(t *testing.T) {
 		{name: "large-slow", spoke: "large", rate: 50_000},
 		{name: "large-plain", spoke: "large", rate: 100_000, plain: true},
 	}
-	if testing.Short() {
-		delete(sizes, "large")
-		links = links[:1]
-	}
 	f := start(t, fleet.Options{Intervals: 1, Audit: true})
 	for name, n := range sizes {
 		m, err := f.StartSpoke(t.Context(), name, "prometheusrules")
@@ -57,6 +53,7 @@ func TestSlowLinks(t *testing.T) {
 	expectConnected(t, f, "small", metav1.ConditionTrue, v1alpha1.ReasonConnected) // the manager has started
 	must(t, f.Hub.Client.Delete(t.Context(), registration("small")))
 	expectConnected(t, f, "small", metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
+	t.Parallel() // from here, it waits for the links most of the time
 	for _, l := range links {
 		t.Run(l.name, func(t *testing.T) { l.connects(t, x) })
 	}

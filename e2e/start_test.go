@@ -24,6 +24,7 @@ const readyWithin = 10 * time.Second
 // TestHubDownAtStart starts the only replica of a manager while its hub is down, and then one whose hub goes down
 // when the manager has begun to read it.
 func TestHubDownAtStart(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
 	f.options.LeaderElect, f.options.Pod = true, "8a2f0f4c-53c4-4d0b-9d0c-0d9d1f7f2f11"
@@ -97,6 +98,7 @@ func (at *place) waits(t *testing.T, m *fleet.Manager, name string) {
 // TestReplacedWhileNoManagerRan replaces a SpokeCluster while no manager runs, and its cluster does not answer
 // afterwards: a rule that is placed by hand shows nothing of the former one.
 func TestReplacedWhileNoManagerRan(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
 	f.start(t)

@@ -198,24 +198,20 @@ func TestWars(t *testing.T) {
 	f.measure(t)
 	at.row("wars", rowOptions{}, func(r *fault) {
 		r.inject(func() {}, func() {})
-		r.t.Run("all", func(t *testing.T) {
-			for name, fight := range map[string]func(t *testing.T, at *place, ns string){
-				"written-back":         warWrittenBack,
-				"deleted":              warDeleted,
-				"made-again":           warMadeAgain,
-				"made-again-elsewhere": warMadeAgainElsewhere,
-				"hub-written-back":     warHubWrittenBack,
-				"hub-deleted":          warHubDeleted,
-				"hub-made-again":       warHubMadeAgain,
-				"membership":           warOverMembership,
-				"acknowledged":         warOverAcknowledgement,
-				"confirmed":            warOverConfirmation,
-			} {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					fight(t, at, name)
-				})
-			}
+		atOnce(r.t, map[string]func(t *testing.T, at *place, ns string){
+			"written-back":         warWrittenBack,
+			"deleted":              warDeleted,
+			"made-again":           warMadeAgain,
+			"made-again-elsewhere": warMadeAgainElsewhere,
+			"hub-written-back":     warHubWrittenBack,
+			"hub-deleted":          warHubDeleted,
+			"hub-made-again":       warHubMadeAgain,
+			"membership":           warOverMembership,
+			"acknowledged":         warOverAcknowledgement,
+			"confirmed":            warOverConfirmation,
+		}, func(t *testing.T, name string, fight func(t *testing.T, at *place, ns string)) {
+			t.Helper()
+			fight(t, at, name)
 		})
 		within(r.t, warEnds, "the spoke is ready again", func(ctx context.Context) error {
 			return says(ctx, f.Fleet, membership(at.name), v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "")

@@ -88,8 +88,8 @@ func etcdArgs() []string {
 		"--listen-peer-urls=unix://" + etcdPeerSocket,
 		"--initial-advertise-peer-urls=" + advertised,
 		"--initial-cluster=default=" + advertised,
-		"--heartbeat-interval=20",
-		"--election-timeout=100",
+		"--heartbeat-interval=100",
+		"--election-timeout=500",
 	}
 }
 

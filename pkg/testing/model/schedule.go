@@ -26,8 +26,6 @@ const (
 	SpokeName = "s"
 	// oldestList is how many changes a first list may be behind.
 	oldestList = 12
-	// usual is how many schedules run for each seed.
-	usual = 100
 	// maxRuns bounds how often requests are reconciled until there is quiet.
 	maxRuns = 5000
 )

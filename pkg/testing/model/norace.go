@@ -1,0 +1,6 @@
+//go:build !race
+
+package model
+
+// usual is how many schedules run for each seed.
+const usual = 100
