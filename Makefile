@@ -161,11 +161,12 @@ FAULTS := ^TestFault
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation|^TestSlowLinks$$
 MEASURING = $$(grep -lrE --include='*_test.go' 'func Test[A-Za-z0-9_]*AreBounded\(' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
-# Tests with a thousand objects or hostile answers run without the race detector, which would cost almost a minute of CPU
+# Tests with many objects or hostile answers run without the race detector, which would cost almost a minute of CPU
 # time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it. So do most
 # of the random schedules that use one goroutine at a time (pkg/testing/model).
 MANY := ^TestMeterIsLinear$$|^TestHostileAnswers$$|^TestDenseAnswersAtOnce$$|^TestOneRuleOn1000Spokes$$|^Test1000RulesOnAFlappingSpoke$$
-TEST_MANY = env CGO_ENABLED=0 go test -count=1 -timeout 20m -run '$(MANY)' ./pkg/spoke ./pkg/controller/status
+MANY := $(MANY)|^TestKubeStateMetrics$$|^TestEachSelectorHasItsTurn$$|^TestAnswersThatAreTooLarge$$
+TEST_MANY = env CGO_ENABLED=0 go test -count=1 -timeout 20m -run '$(MANY)' ./pkg/spoke ./pkg/controller/evaluate ./pkg/controller/status
 SCHEDULES := ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status
 TEST_SCHEDULES = env CGO_ENABLED=0 GOGC=800 go test -count=1 -timeout 20m -run '^TestExplore$$' $(SCHEDULES)
 # Without the race detector, these tests use the code that 'make build' compiled.

@@ -105,7 +105,11 @@ func TestSpokeRestored(t *testing.T) {
 		at.register(t)
 		at.settle(t)
 	}
-	for _, row := range restoreRows {
+	rows := restoreRows
+	if testing.Short() {
+		rows = rows[:1]
+	}
+	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) { at.restoreSpoke(t, row) })
 	}
 }
@@ -152,6 +156,7 @@ func (at *place) restoreSpoke(t *testing.T, row restoreRow) {
 // TestHubRestored restores the hub's etcd while a leader and a standby run, which are restarted when they end;
 // then while the leader is gone and the standby has been without the hub since; and finally with one replica.
 func TestHubRestored(t *testing.T) {
+	long(t)
 	t.Parallel()
 	f := startFaulty(t, fleet.Options{})
 	f.options.LeaderElect = true
@@ -168,10 +173,7 @@ func TestHubRestored(t *testing.T) {
 	for _, row := range restoreRows[:2] {
 		t.Run(row.name, func(t *testing.T) { at.restoreHub(t, row, nil, f, standby) })
 	}
-	row := restoreRow{name: "standby", lost: 500}
-	if !testing.Short() {
-		row.away = longAway
-	}
+	row := restoreRow{name: "standby", lost: 500, away: longAway}
 	var left *faulty
 	t.Run(row.name, func(t *testing.T) {
 		leads, other := leading(t, f, standby)

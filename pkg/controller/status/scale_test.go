@@ -51,6 +51,14 @@ type running struct {
 	stop   func()
 }
 
+// long skips a test in short mode.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
+}
+
 func startReconciler(t *testing.T) *running {
 	t.Helper()
 	return startReconcilerOn(t, startHub(t))
@@ -122,6 +130,7 @@ func (r *running) writes(t *testing.T) (each map[string]int, total int) {
 
 // TestOneRuleOn1000Spokes converges one rule on 1,000 spokes.
 func TestOneRuleOn1000Spokes(t *testing.T) {
+	long(t)
 	r := startReconciler(t)
 	name := func(i int) v1alpha1.ClusterName {
 		return v1alpha1.ClusterName(fmt.Sprintf("spoke-%04d-%s", i, strings.Repeat("n", 52)))
@@ -239,6 +248,7 @@ func restart(t *testing.T, h *fleet.Member, ar *v1alpha1.AlertRule, verdict func
 
 // Test1000RulesOnAFlappingSpoke has a spoke come and go, by a fake clock.
 func Test1000RulesOnAFlappingSpoke(t *testing.T) {
+	long(t)
 	r := startReconciler(t)
 	connect(t, r.hub.Client, "eu-1", up(metav1.NewTime(r.clock.Now().Add(-time.Hour))))
 	parallel(t, many, func(i int) {

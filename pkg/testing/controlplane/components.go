@@ -76,7 +76,8 @@ var idleControllers = []string{
 
 // etcdArgs makes etcd serve only on a Unix socket, because a port would have to be found and would be open to
 // every user of the machine. Its advertised address is unused, but must be a URL with a port. A single member
-// elects itself, so the short election timeout only makes it ready sooner.
+// elects itself after the first heartbeat interval. A shorter one would make it ready a bit sooner, and cost CPU
+// time as long as it runs.
 func etcdArgs() []string {
 	const advertised = "http://" + loopback + ":1"
 	return []string{
