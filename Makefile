@@ -143,17 +143,17 @@ RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 export GORACE := atexit_sleep_ms=50
 
 # Tests on API servers wait most of the time, so packages and tests run in parallel.
-GO_TEST = go test -count=1 -timeout 20m -parallel 8
+# Writing debugging information takes almost half of the time of linking a program, and stack traces don't need it.
+GO_TEST = go test -ldflags=-w -count=1 -timeout 20m -parallel 8
 PACKAGES = go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$'
 # The race detector finds nothing in packages that start no goroutines, and makes their tests several times slower.
-SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin|plugin/[a-hj-z].*|reasons|testing/(memory|oracle|promtool|schema)))$$
+SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin|plugin/[a-hj-z].*|reasons|rule|rule/[a-fh-u].*|spoke/(kubeconfig|renewal)|testing/(memory|oracle|promtool|schema)))$$
 TEST_SEQUENTIAL = env CGO_ENABLED=0 $(GO_TEST) -skip '$(MEASURED)' $$($(PACKAGES) | grep -E '$(SEQUENTIAL)')
 UNITS = $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
-# Writing debugging information takes almost half of the time of linking a program, and stack traces don't need it.
-TEST_UNITS = $(GO_TEST) -p 3 $(RACE) -ldflags=-w -skip '$(MEASURED)|$(MANY)' $(UNITS)
+TEST_UNITS = $(GO_TEST) -p 3 $(RACE) -skip '$(MEASURED)|$(MANY)' $(UNITS)
 # Only the managers that the end-to-end tests start have the race detector. In the test program itself, it would take
 # more than half of the CPU time.
-E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) go test -count=1 -timeout 20m
+E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) $(GO_TEST)
 # Tests of contested writes, restores and rotation. They take minutes, and wait most of that time.
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests of faults. They wait most of the time.
@@ -166,15 +166,15 @@ MEASURING = $$(grep -lrE --include='*_test.go' 'func Test[A-Za-z0-9_]*AreBounded
 # of the random schedules that use one goroutine at a time (pkg/testing/model).
 MANY := ^TestMeterIsLinear$$|^TestHostileAnswers$$|^TestDenseAnswersAtOnce$$|^TestOneRuleOn1000Spokes$$|^Test1000RulesOnAFlappingSpoke$$
 MANY := $(MANY)|^TestKubeStateMetrics$$|^TestEachSelectorHasItsTurn$$|^TestAnswersThatAreTooLarge$$
-TEST_MANY = env CGO_ENABLED=0 go test -count=1 -timeout 20m -run '$(MANY)' ./pkg/spoke ./pkg/controller/evaluate ./pkg/controller/status
+TEST_MANY = env CGO_ENABLED=0 $(GO_TEST) -run '$(MANY)' ./pkg/spoke ./pkg/controller/evaluate ./pkg/controller/status
 SCHEDULES := ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status
-TEST_SCHEDULES = env CGO_ENABLED=0 GOGC=800 go test -count=1 -timeout 20m -run '^TestExplore$$' $(SCHEDULES)
+TEST_SCHEDULES = env CGO_ENABLED=0 GOGC=800 $(GO_TEST) -run '^TestExplore$$' $(SCHEDULES)
 # Without the race detector, these tests use the code that 'make build' compiled.
-MEASURE = env CGO_ENABLED=0 go test -count=1 -timeout 20m -p 1 -run '$(MEASURED)'
+MEASURE = env CGO_ENABLED=0 $(GO_TEST) -p 1 -run '$(MEASURED)'
 
 .PHONY: test
 test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class. Run it for each change.
-	@.ci/beside 'tests (end to end)' $(E2E_TEST) -parallel 8 -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(TEST_UNITS) -short
+	@.ci/beside 'tests (end to end)' $(E2E_TEST) -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(TEST_UNITS) -short
 	@$(MAKE) --no-print-directory test-plain SHORT=-short
 	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
 
@@ -213,12 +213,12 @@ test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
 	@# They wait most of the time: they count writes for a minute, or stop a cluster for longer than that.
-	@.ci/step 'tests (wars and restores)' $(E2E_TEST) -parallel 8 -run '$(WARS)' ./e2e
+	@.ci/step 'tests (wars and restores)' $(E2E_TEST) -run '$(WARS)' ./e2e
 
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
 	@rm -f bin/faults.txt
-	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -parallel 8 -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
+	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
 
 .PHONY: test-measured
 test-measured: programs ## Run the tests that measure time or memory, which run alone.

@@ -88,6 +88,9 @@ var broken = map[string]state{
 // API server, so the states last. The test also compares the series that the test files of the templates write by hand
 // with the output.
 func TestBuiltInsOnRealOutput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	t.Parallel()
 	f, err := fleet.Start(t.Context(), fleet.Options{Bare: true})
 	if err != nil {

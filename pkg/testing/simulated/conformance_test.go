@@ -228,6 +228,9 @@ func deployment(name string) *appsv1.Deployment {
 // TestConformance sends the same requests to a real spoke and to a simulated one, and compares the answers. The requests
 // include all that the manager sends to the real one.
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
 	f, err := fleet.Start(t.Context(), fleet.Options{Intervals: 0.2})
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Stop()) })
