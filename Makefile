@@ -142,15 +142,18 @@ RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 # By default, a program with the race detector sleeps for 1 s before it exits.
 export GORACE := atexit_sleep_ms=50
 
+# make test sets -short.
+SHORT :=
 # Tests on API servers wait most of the time, so packages and tests run in parallel.
 # Writing debugging information takes almost half of the time of linking a program, and stack traces don't need it.
 GO_TEST = go test -ldflags=-w -count=1 -timeout 20m -parallel 8
 PACKAGES = go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$'
-# The race detector finds nothing in packages that start no goroutines, and makes their tests several times slower.
-SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin|plugin/[a-hj-z].*|reasons|rule|rule/[a-fh-u].*|spoke/(kubeconfig|renewal)|testing/(memory|oracle|promtool|schema)))$$
+# The race detector makes tests several times slower. These packages start no goroutines, and have no state that several
+# goroutines use.
+SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin(/(advice|ask|cluster|document|env|exit|join|output|why))?|reasons|spoke/(kubeconfig|renewal)|testing/(oracle|promtool|schema)))$$
 TEST_SEQUENTIAL = env CGO_ENABLED=0 $(GO_TEST) -skip '$(MEASURED)' $$($(PACKAGES) | grep -E '$(SEQUENTIAL)')
 UNITS = $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
-TEST_UNITS = $(GO_TEST) -p 3 $(RACE) -skip '$(MEASURED)|$(MANY)' $(UNITS)
+TEST_UNITS = $(GO_TEST) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) $(RACE) -skip '$(MEASURED)|$(MANY)' $(UNITS)
 # Only the managers that the end-to-end tests start have the race detector. In the test program itself, it would take
 # more than half of the CPU time.
 E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) $(GO_TEST)
@@ -160,17 +163,17 @@ WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 FAULTS := ^TestFault
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation|^TestSlowLinks$$
-MEASURING = $$(grep -lrE --include='*_test.go' 'func Test[A-Za-z0-9_]*AreBounded\(' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounded|Isolation|SlowLinks\()' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 # Tests with many objects or hostile answers run without the race detector, which would cost almost a minute of CPU
-# time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it. So do most
-# of the random schedules that use one goroutine at a time (pkg/testing/model).
+# time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it. Most
+# of the random schedules that use one goroutine at a time (pkg/testing/model) run without it, too.
 MANY := ^TestMeterIsLinear$$|^TestHostileAnswers$$|^TestDenseAnswersAtOnce$$|^TestOneRuleOn1000Spokes$$|^Test1000RulesOnAFlappingSpoke$$
 MANY := $(MANY)|^TestKubeStateMetrics$$|^TestEachSelectorHasItsTurn$$|^TestAnswersThatAreTooLarge$$
 TEST_MANY = env CGO_ENABLED=0 $(GO_TEST) -run '$(MANY)' ./pkg/spoke ./pkg/controller/evaluate ./pkg/controller/status
 SCHEDULES := ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status
 TEST_SCHEDULES = env CGO_ENABLED=0 GOGC=800 $(GO_TEST) -run '^TestExplore$$' $(SCHEDULES)
 # Without the race detector, these tests use the code that 'make build' compiled.
-MEASURE = env CGO_ENABLED=0 $(GO_TEST) -p 1 -run '$(MEASURED)'
+MEASURE = env CGO_ENABLED=0 $(GO_TEST) -p 1 -parallel 1 -run '$(MEASURED)'
 
 .PHONY: test
 test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class. Run it for each change.
@@ -182,10 +185,11 @@ test: programs test-integrations test-plugin ## Run the tests of all packages, t
 test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@# On an empty cache, compiling takes all cores for minutes.
 	@.ci/step 'compiling tests' go list $(RACE) -export -test -deps -f '{{with .Error}}{{.}}{{end}}' $(UNITS)
-	@# One after the other, as each keeps the cores busy at times. The wars bear it least: if a restored hub takes 20 s to start
-	@# because of other work, the manager sees an outage and not a restore.
+	@.ci/step 'compiling tests without the race detector' env CGO_ENABLED=0 go list -export -test -deps -f '{{with .Error}}{{.}}{{end}}' ./...
+	@# One after the other, as each keeps the cores busy at times.
 	@$(MAKE) --no-print-directory test-measured test-units
-	@# Fuzzing runs only while the CPU is idle, so it runs a fixed number of inputs and not for a fixed time.
+	@# The wars bear other work least: if a restored hub takes 20 s to start because of it, the manager sees an outage and not
+	@# a restore. Fuzzing runs only while the CPU is idle, so it runs a fixed number of inputs and not for a fixed time.
 	@.ci/beside fuzz .ci/idle $(MAKE) --no-print-directory fuzz FUZZTIME=20000x -- 'tests that wait' $(MAKE) --no-print-directory test-wars test-e2e test-faults
 
 .PHONY: programs
@@ -201,9 +205,10 @@ test-units: programs test-plain ## Run the tests of all packages but the end-to-
 	@.ci/step 'tests (units)' $(TEST_UNITS)
 
 .PHONY: test-plain
-test-plain: programs # the tests of packages that run without the race detector
-	@# The last of them have limits of time.
-	@.ci/beside 'tests (sequential)' .ci/idle $(TEST_SEQUENTIAL) $(SHORT) -- 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) $(SHORT) -- 'tests (many)' $(TEST_MANY) $(SHORT)
+test-plain: programs # the tests that run without the race detector
+	@# Those with many objects have limits of time, and the schedules have a clock of their own.
+	@.ci/beside 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) $(SHORT) -- 'tests (many)' $(TEST_MANY) $(SHORT)
+	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL) $(SHORT)
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.

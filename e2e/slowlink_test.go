@@ -53,7 +53,6 @@ func TestSlowLinks(t *testing.T) {
 	expectConnected(t, f, "small", metav1.ConditionTrue, v1alpha1.ReasonConnected) // the manager has started
 	must(t, f.Hub.Client.Delete(t.Context(), registration("small")))
 	expectConnected(t, f, "small", metav1.ConditionFalse, v1alpha1.ReasonKubeconfigMissing)
-	t.Parallel() // from here, it waits for the links most of the time
 	for _, l := range links {
 		t.Run(l.name, func(t *testing.T) { l.connects(t, x) })
 	}

@@ -5,7 +5,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -106,14 +105,8 @@ func runOnProcesses(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	if os.Getenv("E2E_RACE") == "" {
 		raceManager = plainManager
-	} else {
-		if err := buildManager(ctx, raceManager, []string{"CGO_ENABLED=1"}, "-race"); err != nil {
-			return 1, err
-		}
-		// With the race detector, collecting garbage as often as in production takes much of the CPU time.
-		if err := os.Setenv("GOGC", cmp.Or(os.Getenv("GOGC"), "300")); err != nil {
-			return 1, fmt.Errorf("setting GOGC: %w", err)
-		}
+	} else if err := buildManager(ctx, raceManager, []string{"CGO_ENABLED=1"}, "-race"); err != nil {
+		return 1, err
 	}
 	// Ctrl-C would end this process before its deferred calls run.
 	interrupted := make(chan os.Signal, 1)

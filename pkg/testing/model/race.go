@@ -2,6 +2,6 @@
 
 package model
 
-// usual is how many schedules run for each seed. The race detector can find nothing in code that runs in one goroutine
-// at a time, so most schedules run without it.
+// usual is how many schedules run for each seed. One goroutine runs at a time, so the race detector rarely finds
+// anything, and most schedules run without it.
 const usual = 10
