@@ -152,7 +152,8 @@ PACKAGES = go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$'
 # goroutines use.
 SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin(/(advice|ask|cluster|document|env|exit|join|output|why))?|reasons|spoke/(kubeconfig|renewal)|testing/(oracle|promtool|schema)))$$
 TEST_SEQUENTIAL = env CGO_ENABLED=0 $(GO_TEST) -skip '$(MEASURED)' $$($(PACKAGES) | grep -E '$(SEQUENTIAL)')
-UNITS = $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
+# The go command starts them in this order: the longest comes first.
+UNITS = ./pkg/spoke $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
 TEST_UNITS = $(GO_TEST) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) $(RACE) -skip '$(MEASURED)|$(MANY)' $(UNITS)
 # Only the managers that the end-to-end tests start have the race detector. In the test program itself, it would take
 # more than half of the CPU time.
@@ -162,8 +163,10 @@ WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests of faults. They wait most of the time.
 FAULTS := ^TestFault
 # Tests that measure time or memory run alone, without the race detector.
-MEASURED := AreBounded|^TestIsolation|^TestSlowLinks$$
-MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounded|Isolation|SlowLinks\()' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+MEASURED := AreBounded|^TestIsolation
+MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounded|Isolation)' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+TEST_E2E = $(E2E_TEST) -parallel 4 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
+TEST_FAULTS = $(E2E_TEST) -run '$(FAULTS)' ./e2e
 # Tests with many objects or hostile answers run without the race detector, which would cost almost a minute of CPU
 # time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it. Most
 # of the random schedules that use one goroutine at a time (pkg/testing/model) run without it, too.
@@ -177,9 +180,11 @@ MEASURE = env CGO_ENABLED=0 $(GO_TEST) -p 1 -parallel 1 -run '$(MEASURED)'
 
 .PHONY: test
 test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class. Run it for each change.
-	@.ci/beside 'tests (end to end)' $(E2E_TEST) -short -skip '$(MEASURED)' ./e2e -- 'tests (units)' $(TEST_UNITS) -short
-	@$(MAKE) --no-print-directory test-plain SHORT=-short
+	@.ci/step 'tests (units)' $(TEST_UNITS) -short
+	@$(MAKE) --no-print-directory test-many SHORT=-short
 	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
+	@# The end-to-end tests wait a part of the time.
+	@.ci/beside 'tests (sequential)' $(TEST_SEQUENTIAL) -p 1 -short -- 'tests (end to end)' $(E2E_TEST) -short -skip '$(MEASURED)' ./e2e
 
 .PHONY: test-all
 test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
@@ -190,7 +195,8 @@ test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@$(MAKE) --no-print-directory test-measured test-units
 	@# The wars bear other work least: if a restored hub takes 20 s to start because of it, the manager sees an outage and not
 	@# a restore. Fuzzing runs only while the CPU is idle, so it runs a fixed number of inputs and not for a fixed time.
-	@.ci/beside fuzz .ci/idle $(MAKE) --no-print-directory fuzz FUZZTIME=20000x -- 'tests that wait' $(MAKE) --no-print-directory test-wars test-e2e test-faults
+	@.ci/beside fuzz .ci/idle $(MAKE) --no-print-directory fuzz FUZZTIME=10000x -- wars $(MAKE) --no-print-directory test-wars
+	@$(MAKE) --no-print-directory test-fleets
 
 .PHONY: programs
 programs: controlplane build pipeline note-race # the programs that tests start
@@ -201,19 +207,17 @@ test-pure: note-race ## Run the tests of pkg/rule and its subpackages, which nee
 	@.ci/step 'tests (pure)' go test $(RACE) -skip '$(MEASURED)' ./pkg/rule/...
 
 .PHONY: test-units
-test-units: programs test-plain ## Run the tests of all packages but the end-to-end tests.
+test-units: programs test-many ## Run the tests of all packages but the end-to-end tests.
 	@.ci/step 'tests (units)' $(TEST_UNITS)
+	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL)
 
-.PHONY: test-plain
-test-plain: programs # the tests that run without the race detector
-	@# Those with many objects have limits of time, and the schedules have a clock of their own.
+.PHONY: test-many
+test-many: programs # tests with many objects, which have limits of time, and schedules, which have a clock of their own
 	@.ci/beside 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) $(SHORT) -- 'tests (many)' $(TEST_MANY) $(SHORT)
-	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL) $(SHORT)
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
-	@# Most of them start control planes, which keep the cores busy. More tests in parallel would not end sooner.
-	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 4 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
+	@.ci/step 'tests (end to end)' $(TEST_E2E)
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
@@ -223,7 +227,12 @@ test-wars: programs ## Have another client undo what the manager writes, and res
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
 	@rm -f bin/faults.txt
-	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
+	@code=0; .ci/step 'tests (faults)' $(TEST_FAULTS) || code=$$?; cat bin/faults.txt || true; exit $$code
+
+.PHONY: test-fleets
+test-fleets: programs # test-e2e and test-faults at the same time: each waits half of the time
+	@rm -f bin/faults.txt
+	@code=0; .ci/beside 'tests (faults)' $(TEST_FAULTS) -- 'tests (end to end)' $(TEST_E2E) || code=$$?; cat bin/faults.txt || true; exit $$code
 
 .PHONY: test-measured
 test-measured: programs ## Run the tests that measure time or memory, which run alone.
@@ -324,9 +333,16 @@ FUZZTIME ?= 10s
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target of pkg/evaluator, pkg/rule/... and pkg/spoke/kubeconfig for FUZZTIME (10s).
+	@# 'go test -fuzz' would link the program of a package anew for each of its targets.
+	@mkdir -p bin
 	@for package in $$(go list ./pkg/evaluator ./pkg/rule/... ./pkg/spoke/kubeconfig); do \
-		targets=$$(go test -list '^Fuzz' $$package | awk '/^Fuzz/'); \
-		for target in $$targets; do .ci/step "fuzzing: $$target" go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$package; done; \
+		dir=$$(go list -f '{{.Dir}}' $$package); \
+		grep -qs '^func Fuzz' $$dir/*_test.go || continue; \
+		go test -c -ldflags=-w -fuzz . -o bin/fuzz.test $$package; \
+		for target in $$(bin/fuzz.test -test.list '^Fuzz'); do \
+			(cd $$dir && $(CURDIR)/.ci/step "fuzzing: $$target" $(CURDIR)/bin/fuzz.test -test.run '^$$' -test.fuzz "^$$target\$$" \
+				-test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 100x -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$package"); \
+		done; \
 	done
 
 .PHONY: note-race

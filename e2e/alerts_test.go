@@ -50,10 +50,11 @@ type evaluating struct {
 	first, second *pipeline.Pipeline // of spokeA, whose Prometheus requires a label, and of spokeB
 }
 
-func startEvaluating(t *testing.T) *evaluating {
+// startEvaluating starts it, for a manager with scaled intervals.
+func startEvaluating(t *testing.T, intervals float64) *evaluating {
 	t.Helper()
 	e := &evaluating{
-		t: t, Fleet: start(t, fleet.Options{Spokes: []string{spokeA, spokeB, thirdSpoke}, ControllerManager: true, Audit: true}),
+		t: t, Fleet: start(t, fleet.Options{Spokes: []string{spokeA, spokeB, thirdSpoke}, ControllerManager: true, Audit: true, Intervals: intervals}),
 		shop: "shop", dir: t.TempDir(),
 	}
 	var err error
@@ -183,7 +184,7 @@ func written(name, expr string, placement v1alpha1.ClusterSelection) *v1alpha1.A
 // TestEvaluation follows rules from the hub to their notifications, and breaks each link of the chain in turn.
 func TestEvaluation(t *testing.T) {
 	t.Parallel()
-	e := startEvaluating(t)
+	e := startEvaluating(t, quick/2) // it often waits until the manager has looked at the Prometheus objects
 	t.Run("Deployment", e.deployment)
 	t.Run("Kinds", e.kinds)
 	t.Run("Paging", e.paging)
@@ -196,7 +197,7 @@ func TestEvaluation(t *testing.T) {
 func TestFiring(t *testing.T) {
 	long(t)
 	t.Parallel()
-	e := startEvaluating(t)
+	e := startEvaluating(t, quick)
 
 	// It needs a minute to fire, so it comes first.
 	high := written("high-latency", latency+`{job="myjob"} > 0.5`, onLabeled("env", "prod"))

@@ -92,7 +92,7 @@ func TestHostileAnswers(t *testing.T) {
 		"a million objects":           {lie: hostile.Compressed(hostile.Million), tooLarge: true},
 		"empty objects":               {lie: hostile.Dense(items), tooLarge: true},
 		"values in an object":         {lie: hostile.Dense(items + `{"spec":{"groups":[{"rules":[`), tooLarge: true, accepted: []string{"the lists of evaluators"}},
-		"in drips":                    {lie: hostile.Drip, timeout: time.Second, either: []string{"a deletion", "the deletion in a spoke that leaves"}},
+		"in drips":                    {lie: hostile.Drip, timeout: 300 * time.Millisecond, either: []string{"a deletion", "the deletion in a spoke that leaves"}},
 		"aliases of YAML":             {lie: hostile.Aliases, accepted: []string{"a deletion", "the deletion in a spoke that leaves"}},
 		"JSON as YAML":                {lie: hostile.As("application/yaml", hostile.Compressed(hostile.EndlessText)), tooLarge: true},
 		"JSON as protobuf":            {lie: hostile.As("application/vnd.kubernetes.protobuf", hostile.EndlessText), tooLarge: true},
