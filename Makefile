@@ -142,8 +142,6 @@ RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 # By default, a program with the race detector sleeps for 1 s before it exits.
 export GORACE := atexit_sleep_ms=50
 
-# make test sets -short.
-SHORT :=
 # Tests on API servers wait most of the time, so packages and tests run in parallel.
 # Writing debugging information takes almost half of the time of linking a program, and stack traces don't need it.
 GO_TEST = go test -ldflags=-w -count=1 -timeout 20m -parallel 8
@@ -165,8 +163,6 @@ FAULTS := ^TestFault
 # Tests that measure time or memory run alone, without the race detector.
 MEASURED := AreBounded|^TestIsolation
 MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounded|Isolation)' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
-TEST_E2E = $(E2E_TEST) -parallel 4 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
-TEST_FAULTS = $(E2E_TEST) -run '$(FAULTS)' ./e2e
 # Tests with many objects or hostile answers run without the race detector, which would cost almost a minute of CPU
 # time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it. Most
 # of the random schedules that use one goroutine at a time (pkg/testing/model) run without it, too.
@@ -181,7 +177,7 @@ MEASURE = env CGO_ENABLED=0 $(GO_TEST) -p 1 -parallel 1 -run '$(MEASURED)'
 .PHONY: test
 test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class. Run it for each change.
 	@.ci/step 'tests (units)' $(TEST_UNITS) -short
-	@$(MAKE) --no-print-directory test-many SHORT=-short
+	@.ci/beside 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) -short -- 'tests (many)' $(TEST_MANY) -short
 	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
 	@# The end-to-end tests wait a part of the time.
 	@.ci/beside 'tests (sequential)' $(TEST_SEQUENTIAL) -p 1 -short -- 'tests (end to end)' $(E2E_TEST) -short -skip '$(MEASURED)' ./e2e
@@ -195,8 +191,7 @@ test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@$(MAKE) --no-print-directory test-measured test-units
 	@# The wars bear other work least: if a restored hub takes 20 s to start because of it, the manager sees an outage and not
 	@# a restore. Fuzzing runs only while the CPU is idle, so it runs a fixed number of inputs and not for a fixed time.
-	@.ci/beside fuzz .ci/idle $(MAKE) --no-print-directory fuzz FUZZTIME=10000x -- wars $(MAKE) --no-print-directory test-wars
-	@$(MAKE) --no-print-directory test-fleets
+	@.ci/beside fuzz .ci/idle $(MAKE) --no-print-directory fuzz FUZZTIME=10000x -- 'tests that wait' $(MAKE) --no-print-directory test-wars test-e2e test-faults
 
 .PHONY: programs
 programs: controlplane build pipeline note-race # the programs that tests start
@@ -207,17 +202,15 @@ test-pure: note-race ## Run the tests of pkg/rule and its subpackages, which nee
 	@.ci/step 'tests (pure)' go test $(RACE) -skip '$(MEASURED)' ./pkg/rule/...
 
 .PHONY: test-units
-test-units: programs test-many ## Run the tests of all packages but the end-to-end tests.
+test-units: programs ## Run the tests of all packages but the end-to-end tests.
+	@# Tests with many objects have limits of time. The others that need no race detector run while the CPU is idle.
+	@.ci/beside 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) -- 'tests (sequential)' .ci/idle $(TEST_SEQUENTIAL) -- 'tests (many)' $(TEST_MANY)
 	@.ci/step 'tests (units)' $(TEST_UNITS)
-	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL)
-
-.PHONY: test-many
-test-many: programs # tests with many objects, which have limits of time, and schedules, which have a clock of their own
-	@.ci/beside 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) $(SHORT) -- 'tests (many)' $(TEST_MANY) $(SHORT)
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
-	@.ci/step 'tests (end to end)' $(TEST_E2E)
+	@# With more tests in parallel, or the fault suite beside them, the cores are always busy, and limits of time are exceeded.
+	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 5 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
@@ -227,12 +220,7 @@ test-wars: programs ## Have another client undo what the manager writes, and res
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
 	@rm -f bin/faults.txt
-	@code=0; .ci/step 'tests (faults)' $(TEST_FAULTS) || code=$$?; cat bin/faults.txt || true; exit $$code
-
-.PHONY: test-fleets
-test-fleets: programs # test-e2e and test-faults at the same time: each waits half of the time
-	@rm -f bin/faults.txt
-	@code=0; .ci/beside 'tests (faults)' $(TEST_FAULTS) -- 'tests (end to end)' $(TEST_E2E) || code=$$?; cat bin/faults.txt || true; exit $$code
+	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
 
 .PHONY: test-measured
 test-measured: programs ## Run the tests that measure time or memory, which run alone.

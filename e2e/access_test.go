@@ -124,7 +124,7 @@ func eachIsNeeded(t *testing.T) {
 				a.without(t, role, i)
 				grants := expand(rule)
 				refused, said := "", ""
-				m, err := a.tryManager(t)
+				m, err := a.tryManager(t, plainManager)
 				within(t, time.Minute, "something fails without "+strings.Join(grants, ", "), func(ctx context.Context) error {
 					for _, e := range a.events(t) {
 						if e.ResponseStatus.Code == http.StatusForbidden && slices.Contains(grants, request(e)) {
@@ -249,14 +249,14 @@ func (a *access) events(t *testing.T) []controlplane.AuditEvent {
 // startManager starts a manager with the webhook and short-lived certificates.
 func (a *access) startManager(t *testing.T, args ...string) *fleet.Manager {
 	t.Helper()
-	m, err := a.tryManager(t, args...)
+	m, err := a.tryManager(t, raceManager, args...)
 	must(t, err)
 	return m
 }
 
 // tryManager is startManager for a manager that may refuse to start, on a hub without the objects that a
 // manager creates for itself.
-func (a *access) tryManager(t *testing.T, args ...string) (*fleet.Manager, error) {
+func (a *access) tryManager(t *testing.T, path string, args ...string) (*fleet.Manager, error) {
 	t.Helper()
 	for _, o := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleet.Namespace, Name: "rulefleet-webhook-certs"}},
@@ -276,12 +276,15 @@ func (a *access) tryManager(t *testing.T, args ...string) (*fleet.Manager, error
 	}
 	must(t, a.Hub.Client.Create(t.Context(), config))
 	m, err := a.StartManager(t.Context(), fleet.ManagerOptions{
-		Path: raceManager, Dir: t.TempDir(), LeaderElect: true, Webhook: address, HubID: "hub",
+		Path: path, Dir: t.TempDir(), LeaderElect: true, Webhook: address, HubID: "hub",
 		Args: append([]string{"--metrics-secure", "--deletion-hold=0", "--webhook-cert-lifetime=6s"}, args...),
 	})
 	if m != nil {
 		t.Cleanup(func() {
 			_ = m.Kill()
+			if strings.Contains(m.Log(), "DATA RACE") {
+				t.Error("the manager has a data race")
+			}
 			if t.Failed() {
 				t.Logf("the manager's log:\n%s", m.Log())
 			}

@@ -63,7 +63,7 @@ func within(t *testing.T, limit time.Duration, what string, check func(ctx conte
 // pollDelay is the time between two checks. It grows with the time waited, because every check is a load on
 // the API servers.
 func pollDelay(waited time.Duration) time.Duration {
-	return min(max(waited/10, 20*time.Millisecond), 250*time.Millisecond)
+	return min(max(waited/5, 20*time.Millisecond), 250*time.Millisecond)
 }
 
 // throughout repeats check for a while, which must always succeed. It is for events that must not happen.

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
@@ -693,27 +694,43 @@ func (f *lifecycle) renamed(t *testing.T) {
 	expectPushed(t, m, byLabel, 1)
 }
 
-// neverWithout checks continuously that a Deployment has an alert in the spoke.
+// neverWithout checks that a Deployment has an alert in the spoke after every change there, until ctx ends.
 func (f *lifecycle) neverWithout(ctx context.Context, m *fleet.Member, name string) error {
-	for ctx.Err() == nil {
-		var list monitoringv1.PrometheusRuleList
-		if err := m.Client.List(ctx, &list, client.InNamespace("shop")); err != nil {
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // the watch has lasted long enough
-			}
-			return err
-		}
-		n := 0
-		for i := range list.Items {
-			if strings.Contains(list.Items[i].Spec.Groups[0].Rules[0].Expr.String(), `"`+name+`"`) {
-				n++
-			}
-		}
-		if n == 0 {
-			return fmt.Errorf("Deployment %s has no alert", name)
+	watching, err := client.NewWithWatch(m.RESTConfig(), client.Options{Scheme: fleet.Scheme})
+	if err != nil {
+		return err
+	}
+	var list monitoringv1.PrometheusRuleList
+	if err := watching.List(ctx, &list, client.InNamespace("shop")); err != nil {
+		return err
+	}
+	alerts := map[string]bool{}
+	note := func(o *monitoringv1.PrometheusRule, exists bool) {
+		delete(alerts, o.Name)
+		if exists && strings.Contains(o.Spec.Groups[0].Rules[0].Expr.String(), `"`+name+`"`) {
+			alerts[o.Name] = true
 		}
 	}
-	return nil
+	for i := range list.Items {
+		note(&list.Items[i], true)
+	}
+	w, err := watching.Watch(ctx, &list, client.InNamespace("shop"), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for len(alerts) > 0 {
+		e := <-w.ResultChan()
+		o, ok := e.Object.(*monitoringv1.PrometheusRule)
+		if !ok {
+			if ctx.Err() != nil {
+				return nil // the watch has lasted long enough
+			}
+			return fmt.Errorf("the watch ended: %+v", e)
+		}
+		note(o, e.Type != watch.Deleted)
+	}
+	return fmt.Errorf("Deployment %s has no alert", name)
 }
 
 // freed deletes a SpokeCluster when the manager is gone already, and frees it as

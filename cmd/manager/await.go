@@ -50,7 +50,7 @@ func (e finalError) Unwrap() error { return e.error }
 // object that is missing on the hub, and that a user has to create, is returned.
 func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(context.Context) (*corev1.ConfigMap, error)) (*corev1.ConfigMap, error) {
 	state, err := prepare(ctx)
-	if err == nil || isFinal(err) {
+	if err == nil || errors.As(err, new(finalError)) {
 		return state, err
 	}
 	stop, listening := serveWaiting(ctx, o.healthAddress)
@@ -59,7 +59,7 @@ func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(con
 	}
 	defer stop()
 	backoff := retries(o.intervals)
-	for said := ""; err != nil && !isFinal(err); state, err = prepare(ctx) {
+	for said := ""; err != nil && !errors.As(err, new(finalError)); state, err = prepare(ctx) {
 		if why := localPort.ReplaceAllString(err.Error(), ""); why != said {
 			said = why
 			log.Error(err, "cannot prepare the hub; trying again. If the error says forbidden, correct the ClusterRole of the manager")
@@ -75,11 +75,6 @@ func awaitHub(ctx context.Context, o *options, log logr.Logger, prepare func(con
 
 func retries(scale interval.Scale) *wait.Backoff {
 	return &wait.Backoff{Duration: scale.Of(firstRetry), Factor: 2, Steps: 100, Cap: scale.Of(lastRetry)}
-}
-
-func isFinal(err error) bool {
-	_, ok := errors.AsType[finalError](err)
-	return ok
 }
 
 // localPort matches the local end of a connection, which differs between two errors of the same kind.

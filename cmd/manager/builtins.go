@@ -63,12 +63,10 @@ func (b *builtIns) Start(ctx context.Context) error {
 			b.log.Info("applied the built-in templates")
 			return nil
 		}
-		timer := time.NewTimer(backoff.Step())
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
-		case <-timer.C:
+		case <-time.After(backoff.Step()):
 		}
 	}
 }

@@ -36,10 +36,8 @@ func (d *demo) await(ctx context.Context, what string, look check) error {
 	begin := time.Now()
 	last := errors.New("never looked at")
 	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-d.manager.Done():
+		if d.manager.Ended() {
 			return false, fmt.Errorf("the manager has exited: %w", d.manager.ExitErr())
-		default:
 		}
 		// The error of an attempt that the deadline interrupted is ignored.
 		if err := look(ctx); err == nil || ctx.Err() == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -90,13 +91,9 @@ func rulesOf(ctx context.Context, m *fleet.Member, key types.NamespacedName) ([]
 	if err := m.Client.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing PrometheusRules in %s: %w", m.Name(), err)
 	}
-	var out []monitoringv1.PrometheusRule
-	for i := range list.Items {
-		if list.Items[i].Annotations[v1alpha1.AlertRuleAnnotation] == key.String() {
-			out = append(out, list.Items[i])
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(list.Items, func(r monitoringv1.PrometheusRule) bool {
+		return r.Annotations[v1alpha1.AlertRuleAnnotation] != key.String()
+	}), nil
 }
 
 // alertRules returns every AlertRule on the hub.

@@ -394,9 +394,5 @@ func (w *Writes) hash(meant string) uint64 { return maphash.String(w.seed, meant
 
 // defined is a hash of the intention and the definition of a write.
 func (w *Writes) defined(write Write) uint64 {
-	var h maphash.Hash
-	h.SetSeed(w.seed)
-	_, _ = h.WriteString(string(write.Definition)) // it never returns an error
-	_, _ = h.WriteString(write.Meant)
-	return h.Sum64()
+	return maphash.Comparable(w.seed, [2]string{string(write.Definition), write.Meant})
 }

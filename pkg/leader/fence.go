@@ -63,10 +63,7 @@ func (f *Fence) Lost() <-chan struct{} {
 func (f *Fence) check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.open && !f.closed {
-		return nil
-	}
-	if f.closed || f.renewed == nil || f.now().since(*f.renewed) >= f.deadline {
+	if f.closed || !f.open && (f.renewed == nil || f.now().since(*f.renewed) >= f.deadline) {
 		return ErrNotLeading
 	}
 	return nil

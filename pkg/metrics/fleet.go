@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -274,27 +276,16 @@ func collectAlerts(ch chan<- prometheus.Metric, alerts []Alert) {
 
 func collectQueue(ch chan<- prometheus.Metric, q Queue) {
 	send(ch, backlogDesc, q.Backlog.Seconds(), q.Controller)
-	type depth struct {
-		spoke string
-		keys  int
-	}
-	depths := make([]depth, 0, len(q.Depths))
-	for spoke, keys := range q.Depths {
-		depths = append(depths, depth{spoke, keys})
-	}
-	slices.SortFunc(depths, func(a, b depth) int {
-		if a.keys != b.keys {
-			return b.keys - a.keys
-		}
-		return strings.Compare(a.spoke, b.spoke)
+	spokes := slices.SortedFunc(maps.Keys(q.Depths), func(a, b string) int {
+		return cmp.Or(q.Depths[b]-q.Depths[a], strings.Compare(a, b))
 	})
 	others := 0
-	for i, d := range depths {
+	for i, spoke := range spokes {
 		if i < deepest {
-			send(ch, depthDesc, float64(d.keys), q.Controller, d.spoke)
+			send(ch, depthDesc, float64(q.Depths[spoke]), q.Controller, spoke)
 			continue
 		}
-		others += d.keys
+		others += q.Depths[spoke]
 	}
 	send(ch, depthDesc, float64(others), q.Controller, otherSpokes)
 }

@@ -346,14 +346,7 @@ func prometheusOf(p *monitoringv1.Prometheus) v1alpha1.Evaluator {
 		Service:                 serviceOf(p.Spec.ServiceName, "prometheus-operated", p.Spec.PortName, p.Spec.Web != nil && p.Spec.Web.TLSConfig != nil),
 		RoutePrefix:             p.Spec.RoutePrefix,
 	}
-	for _, f := range p.Spec.EnableFeatures {
-		e.Features = append(e.Features, string(f))
-	}
-	if e.Service != "" && p.Spec.ListenLocal {
-		e.Service = ""
-		e.Message = listensLocally
-	}
-	return bounded(e)
+	return bounded(e, p.Spec.EnableFeatures, p.Spec.ListenLocal)
 }
 
 // rulerOf returns the relevant part of a ThanosRuler. Its content is untrusted.
@@ -370,14 +363,7 @@ func rulerOf(r *monitoringv1.ThanosRuler) v1alpha1.Evaluator {
 	if r.Spec.Version != nil {
 		e.Version = *r.Spec.Version
 	}
-	for _, f := range r.Spec.EnableFeatures {
-		e.Features = append(e.Features, string(f))
-	}
-	if e.Service != "" && r.Spec.ListenLocal {
-		e.Service = ""
-		e.Message = listensLocally
-	}
-	return bounded(e)
+	return bounded(e, r.Spec.EnableFeatures, r.Spec.ListenLocal)
 }
 
 // clusterKey is the external label that identifies the cluster.
@@ -416,9 +402,15 @@ func excluded(refs []monitoringv1.ObjectReference, former []monitoringv1.Prometh
 	return slices.Compact(out)
 }
 
-// bounded returns an evaluator within the limits of the hub's API. If a selector or the enforced label exceeds
+// bounded returns an evaluator with its features, within the limits of the hub's API. If a selector or the enforced label exceeds
 // them, the evaluator counts as one that selects nothing, and its message says why.
-func bounded(e v1alpha1.Evaluator) v1alpha1.Evaluator {
+func bounded(e v1alpha1.Evaluator, features []monitoringv1.EnableFeature, listensLocal bool) v1alpha1.Evaluator {
+	for _, f := range features {
+		e.Features = append(e.Features, string(f))
+	}
+	if listensLocal {
+		e.Service, e.Message = "", listensLocally
+	}
 	// A name longer than any object name can be never excludes one.
 	e.ExcludedFromEnforcement = slices.DeleteFunc(e.ExcludedFromEnforcement, func(name string) bool { return len(name) > maxExclusion })
 	size := func(s *metav1.LabelSelector) int {

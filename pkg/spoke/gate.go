@@ -81,11 +81,6 @@ func (e *unsentError) Unwrap() error {
 	return e.why
 }
 
-func isUnsent(err error) bool {
-	_, ok := errors.AsType[*unsentError](err)
-	return ok
-}
-
 // serve sets the identity of the cluster that is served.
 func (g *gate) serve(identity string) {
 	g.mu.Lock()
@@ -270,16 +265,6 @@ func (g *gate) send(req *http.Request, next http.RoundTripper, aside, apart bool
 	return resp, began, nil
 }
 
-// abandoned reports whether the caller ended a request for a reason of its own. A timeout is not one: the API server
-// did not answer, and another one may do so next. A timeout of a request to a server behind the API server says nothing
-// about the API server.
-func abandoned(ctx context.Context, aside bool) bool {
-	if aside {
-		return ctx.Err() != nil
-	}
-	return errors.Is(context.Cause(ctx), context.Canceled)
-}
-
 // handling tracks the connection of a request.
 type handling struct {
 	gate   *gate
@@ -327,8 +312,15 @@ func (h *handling) begins() {
 	}
 }
 
-// abandoned reports whether the caller ended the request for a reason of its own.
-func (h *handling) abandoned() bool { return abandoned(h.req.Context(), h.aside) }
+// abandoned reports whether the caller ended the request for a reason of its own. A timeout is not one: the API server
+// did not answer, and another one may do so next. A timeout of a request to a server behind the API server says nothing
+// about the API server.
+func (h *handling) abandoned() bool {
+	if h.aside {
+		return h.req.Context().Err() != nil
+	}
+	return errors.Is(context.Cause(h.req.Context()), context.Canceled)
+}
 
 // writes reports whether a request could change something. A review of permissions is a POST but changes
 // nothing.

@@ -254,7 +254,7 @@ func (p *Provider) depart(ctx context.Context, name string, c *connection, d *de
 // effect any more.
 func whyLeft(err error) string {
 	switch {
-	case isEnding(err), isUntrusted(err), errors.Is(err, errNotKubernetes):
+	case errors.As(err, new(*endingError)), isUntrusted(err), errors.Is(err, errNotKubernetes):
 		return Clip(err.Error(), MaxMessage)
 	case isIdentity(err):
 		return "the kubeconfig leads to another cluster"
@@ -325,11 +325,6 @@ type endingError struct {
 func (e *endingError) Error() string {
 	return fmt.Sprintf("PrometheusRule %s is being deleted, but its finalizers keep it (%s). Find the controller that set them. Remove them by hand only if that controller is gone",
 		e.object, Clip(strings.Join(e.finalizers, ", "), maxFinalizers))
-}
-
-func isEnding(err error) bool {
-	_, ok := errors.AsType[*endingError](err)
-	return ok
 }
 
 // pruneAll removes all PrometheusRules of the hub. It returns an error for those that it could not remove, and
@@ -450,7 +445,7 @@ func removeSome(ctx context.Context, rules monitoring.Interface, objects []ownRu
 }
 
 // concernsOne reports whether an error concerns only one object.
-func concernsOne(err error) bool { return answered(err) || isEnding(err) }
+func concernsOne(err error) bool { return answered(err) || errors.As(err, new(*endingError)) }
 
 // remove deletes an object if it is unchanged since it was listed.
 func (o ownRule) remove(ctx context.Context, rules monitoring.Interface) error {

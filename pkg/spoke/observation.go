@@ -135,7 +135,7 @@ func isIdentity(err error) bool {
 
 // disconnected returns the condition Connected for an error: why the spoke can't be served, and what to do.
 func disconnected(err error) Finding {
-	f := Finding{Status: metav1.ConditionFalse, Message: Clip(err.Error(), MaxMessage)}
+	f := Finding{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUnreachable, Message: Clip(err.Error(), MaxMessage)}
 	var refused *kubeconfig.RefusedError
 	var duplicate *duplicateError
 	var identity *IdentityError
@@ -164,22 +164,16 @@ func disconnected(err error) Finding {
 		f.Reason = v1alpha1.ReasonForbidden
 		f.Message = advise("the spoke's RBAC denies a request: "+err.Error(), "grant the permission to Rulefleet's account in the spoke")
 	case errors.Is(err, errNotKubernetes):
-		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), "check which server the address in the kubeconfig leads to")
 	case answered(err):
-		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise("the spoke's API server, or a proxy in front of it, returns an error: "+err.Error(), "look at the logs of both")
 	case isSlow(err):
-		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), "check the network link between the hub and the spoke")
 	case errors.Is(err, context.DeadlineExceeded):
-		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise("no answer in time: "+err.Error(), reach)
 	case isUntrusted(err):
-		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), certificateAdvice(err))
 	default:
-		f.Reason = v1alpha1.ReasonUnreachable
 		f.Message = advise(err.Error(), reach)
 	}
 	return f

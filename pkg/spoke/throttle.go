@@ -140,12 +140,10 @@ func pause(ctx context.Context, until time.Time) error {
 	if delay <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err() //nolint:wrapcheck // it is the context's
-	case <-timer.C:
+	case <-time.After(delay):
 		return nil
 	}
 }

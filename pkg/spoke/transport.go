@@ -96,7 +96,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case errors.Is(err, context.Canceled):
 		// The operator canceled the request because it stops or disengages the spoke.
 		o.count(verb, metrics.CodeCanceled)
-	case isUnsent(err):
+	case errors.As(err, new(*unsentError)):
 		// The next probe reads the identity as well, and counts.
 		o.count(verb, metrics.CodeError)
 	default:

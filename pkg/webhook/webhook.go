@@ -46,9 +46,7 @@ func alertRules(o validation.Options) *validator[*v1alpha1.AlertRule] {
 		kind:  "AlertRule",
 		check: func(r *v1alpha1.AlertRule) *rule.Invalid { return validation.Rule(r, o) },
 		warn:  func(r *v1alpha1.AlertRule) []string { return validation.Warnings(r, o) },
-		same: func(a, b *v1alpha1.AlertRule) bool {
-			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
-		},
+		spec:  func(r *v1alpha1.AlertRule) any { return &r.Spec },
 	}
 }
 
@@ -57,9 +55,7 @@ func rulePacks(o validation.Options) *validator[*v1alpha1.RulePack] {
 		kind:  "RulePack",
 		check: func(p *v1alpha1.RulePack) *rule.Invalid { return validation.Pack(p, o) },
 		warn:  func(p *v1alpha1.RulePack) []string { return validation.PackWarnings(p, o) },
-		same: func(a, b *v1alpha1.RulePack) bool {
-			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
-		},
+		spec:  func(p *v1alpha1.RulePack) any { return &p.Spec },
 	}
 }
 
@@ -68,9 +64,7 @@ func templates(o validation.Options) *validator[*v1alpha1.AlertRuleTemplate] {
 		kind:  "AlertRuleTemplate",
 		check: func(t *v1alpha1.AlertRuleTemplate) *rule.Invalid { return validation.Template(t, o) },
 		warn:  func(t *v1alpha1.AlertRuleTemplate) []string { return validation.TemplateWarnings(t, o) },
-		same: func(a, b *v1alpha1.AlertRuleTemplate) bool {
-			return equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
-		},
+		spec:  func(t *v1alpha1.AlertRuleTemplate) any { return &t.Spec },
 	}
 }
 
@@ -78,22 +72,17 @@ func templates(o validation.Options) *validator[*v1alpha1.AlertRuleTemplate] {
 type validator[T client.Object] struct {
 	kind  string
 	check func(T) *rule.Invalid
-	same  func(a, b T) bool
+	spec  func(T) any
 	warn  func(T) []string
-}
-
-// ValidateCreate refuses invalid objects.
-func (v *validator[T]) ValidateCreate(ctx context.Context, o T) (admission.Warnings, error) {
-	return v.validate(ctx, o)
 }
 
 // ValidateUpdate refuses an invalid spec unless it is unchanged: objects that were stored without
 // validation can still be labeled, and lose their finalizers.
 func (v *validator[T]) ValidateUpdate(ctx context.Context, before, o T) (admission.Warnings, error) {
-	if v.same(before, o) {
+	if equality.Semantic.DeepEqual(v.spec(before), v.spec(o)) {
 		return nil, nil
 	}
-	return v.validate(ctx, o)
+	return v.ValidateCreate(ctx, o)
 }
 
 // ValidateDelete refuses nothing, and is never called.
@@ -101,9 +90,9 @@ func (v *validator[T]) ValidateDelete(context.Context, T) (admission.Warnings, e
 	return nil, nil
 }
 
-// validate answers even if its context has ended, which is also the case while the process stops and
-// completes its requests. It takes milliseconds.
-func (v *validator[T]) validate(_ context.Context, o T) (admission.Warnings, error) {
+// ValidateCreate refuses invalid objects. It answers even if its context has ended, which is also the case while the
+// process stops and completes its requests. It takes milliseconds.
+func (v *validator[T]) ValidateCreate(_ context.Context, o T) (admission.Warnings, error) {
 	if bad := v.check(o); bad != nil {
 		return nil, v.refusal(o, bad)
 	}

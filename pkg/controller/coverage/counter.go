@@ -290,7 +290,7 @@ func (c *Counter) begin(ctx context.Context, s *spoke.Spoke, version string) (is
 	defer c.mu.Unlock()
 	is = c.spokes[s.Name]
 	if first = is == nil; first {
-		is = &counted{changed: true}
+		is = &counted{changed: true, totals: map[v1alpha1.WorkloadKind]int32{}}
 		c.spokes[s.Name] = is
 	}
 	now := c.Clock.Now()
@@ -440,9 +440,6 @@ func (c *Counter) askLocked(ctx context.Context, is *counted, s *spoke.Spoke) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		is.asking = false
-		if is.totals == nil {
-			is.totals = map[v1alpha1.WorkloadKind]int32{}
-		}
 		for _, kind := range unanswered { // the last number stays; without one, the others are shown
 			if _, known := is.totals[kind]; !known {
 				totals[kind] = unreadable

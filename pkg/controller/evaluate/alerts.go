@@ -76,11 +76,8 @@ const (
 
 // refused reports whether the operator lacks the permission to query, which is not a failure of the evaluator.
 func refused(err error) bool {
-	if _, own := errors.AsType[*kubeconfig.RefusedError](err); own {
-		return true
-	}
 	said, ok := errors.AsType[*evaluator.Error](err)
-	return ok && said.Kind == evaluator.Forbidden
+	return ok && said.Kind == evaluator.Forbidden || errors.As(err, new(*kubeconfig.RefusedError))
 }
 
 // counted counts a poll of one evaluator, unless the operator canceled it.

@@ -256,10 +256,6 @@ func (s *series) due(t *task, parsed map[types.UID]*needs, evaluated map[types.U
 	if now.Before(s.next) {
 		return nil
 	}
-	all := make([]string, 0, len(s.known))
-	for selector := range s.known {
-		all = append(all, selector)
-	}
 	turn := func(selector string) time.Time {
 		is := s.known[selector]
 		switch {
@@ -270,7 +266,7 @@ func (s *series) due(t *task, parsed map[types.UID]*needs, evaluated map[types.U
 		}
 		return is.at.Add(-ahead)
 	}
-	slices.SortFunc(all, func(a, b string) int {
+	all := slices.SortedFunc(maps.Keys(s.known), func(a, b string) int {
 		return cmp.Or(turn(a).Compare(turn(b)), strings.Compare(a, b))
 	})
 	return all[:min(len(all), perCheck)]

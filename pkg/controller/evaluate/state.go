@@ -342,11 +342,7 @@ func (s *spokeState) retain(chosen []*rule.Evaluator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.evaluators, func(name string, _ *evaluatorState) bool { return !names[name] })
-	for name := range s.slow {
-		if !names[name] {
-			delete(s.slow, name)
-		}
-	}
+	maps.DeleteFunc(s.slow, func(name string, _ bool) bool { return !names[name] })
 }
 
 // slows records whether an answer takes long, and reports whether that is new.
@@ -354,11 +350,7 @@ func (s *spokeState) slows(evaluator string, is bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.slow[evaluator]
-	if is {
-		s.slow[evaluator] = true
-	} else {
-		delete(s.slow, evaluator)
-	}
+	s.slow[evaluator] = is
 	return was != is
 }
 
@@ -605,9 +597,6 @@ func (p *Poller) tell(t *task, s *spokeState) {
 
 // isTooLarge reports whether an error is about an answer that is too large.
 func isTooLarge(err error) bool {
-	if _, ok := errors.AsType[*spoke.TooLargeError](err); ok { // of the transport
-		return true
-	}
 	known, ok := errors.AsType[*evaluator.Error](err)
-	return ok && known.Kind == evaluator.TooMuch
+	return ok && known.Kind == evaluator.TooMuch || errors.As(err, new(*spoke.TooLargeError)) // of the transport
 }

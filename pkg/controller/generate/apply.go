@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +31,8 @@ import (
 // creation was seen, and whether the spoke's quota is full.
 func (r *Reconciler) apply(ctx context.Context, w *templating.Workload, desired map[string]*v1alpha1.AlertRule) (unseen, again time.Duration, full bool, err error) {
 	var errs []error
-	for _, ar := range sorted(desired) {
+	for _, name := range slices.Sorted(maps.Keys(desired)) {
+		ar := desired[name]
 		// Check for pending writes before reading: the cache shows every write that is no longer pending.
 		if left := r.writes.Pending(hub.Key(ar)); left > 0 {
 			unseen = max(unseen, left)
@@ -339,13 +341,4 @@ func (r *Reconciler) remove(ctx context.Context, ar *v1alpha1.AlertRule) (delete
 		return false, staleRetry, nil
 	}
 	return false, 0, fmt.Errorf("deleting AlertRule %s: %w", hub.Key(ar), err)
-}
-
-func sorted(m map[string]*v1alpha1.AlertRule) []*v1alpha1.AlertRule {
-	out := make([]*v1alpha1.AlertRule, 0, len(m))
-	for _, ar := range m {
-		out = append(out, ar)
-	}
-	slices.SortFunc(out, func(a, b *v1alpha1.AlertRule) int { return strings.Compare(a.Name, b.Name) })
-	return out
 }

@@ -22,9 +22,8 @@ func object(ar *v1alpha1.AlertRule) contest.Object {
 	return contest.Object{Spoke: string(ar.Spec.WorkloadRef.Cluster), Kind: v1alpha1.AlertRuleKind, NamespacedName: hub.Key(ar)}
 }
 
-// writing, removing and resetting are the writes of an AlertRule as the contest package sees them. The
-// intention is the applied content. It changes when people take over a field or give it back, which is not a
-// contest.
+// writing and resetting are the writes of an AlertRule as the contest package sees them. The intention is the applied
+// content. It changes when people take over a field or give it back, which is not a contest.
 func (r *Reconciler) writing(ar, existing *v1alpha1.AlertRule, fields map[string]any) contest.Write {
 	applied := runtime.DeepCopyJSON(fields)
 	unstructured.RemoveNestedField(applied, "metadata", "resourceVersion")
@@ -33,10 +32,6 @@ func (r *Reconciler) writing(ar, existing *v1alpha1.AlertRule, fields map[string
 		panic(fmt.Sprintf("generate: digest of AlertRule %s: %v", hub.Key(ar), err))
 	}
 	return r.writeOf(ar, existing, string(data))
-}
-
-func (r *Reconciler) removing(ar *v1alpha1.AlertRule) contest.Write {
-	return r.writeOf(ar, ar, contest.Absent)
 }
 
 func (r *Reconciler) writeOf(ar, existing *v1alpha1.AlertRule, meant string) contest.Write {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
+	"github.com/rulefleet/rulefleet/pkg/contest"
 	"github.com/rulefleet/rulefleet/pkg/controller/brake"
 	"github.com/rulefleet/rulefleet/pkg/controller/hub"
 	"github.com/rulefleet/rulefleet/pkg/interval"
@@ -58,7 +59,7 @@ func (r *Reconciler) prune(ctx context.Context, req queue.Request, rules []doome
 		if answer.Held.Has(key) {
 			continue
 		}
-		write := r.removing(d.rule)
+		write := r.writeOf(d.rule, d.rule, contest.Absent)
 		if left := r.yield(write, d.rule); left > 0 {
 			wait = interval.Soonest(wait, left)
 			continue

@@ -42,7 +42,7 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 		Watches(&v1alpha1.SpokeCluster{}, r.onSpokeCluster, onHub, notInSpokes, mcbuilder.WithPredicates(hub.Decided)).
 		WatchesRawSource(r.Brake.Woken(brake.Generate)).
 		WatchesRawSource(provider.Started()).
-		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger(), lane)).
+		WithOptions(provider.ControllerOptions("generate", mgr.GetLogger(), nil)).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("setting up generate: %w", err)
@@ -56,9 +56,6 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, provider *spoke.Pro
 	}
 	return nil
 }
-
-// lane returns where a key waits: with the workloads of the same namespace. It has no namespace of the hub.
-func lane(req queue.Request) queue.Lane { return queue.Lane{Namespace: req.Namespace} }
 
 // read passes updates of the labels and annotations of a workload, which are all that templates read. Its
 // status changes frequently.

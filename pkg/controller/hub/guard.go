@@ -85,10 +85,5 @@ func (g Guard) Gone(ctx context.Context, reader Getter, k Kind, key client.Objec
 // Served reports whether the hub serves all of the operator's kinds and none of them is being deleted, because
 // then objects may be deleted with their kind.
 func (g Guard) Served(ctx context.Context) (bool, error) {
-	for _, k := range kinds {
-		if _, served, err := g.Kinds.Defined(ctx, k); err != nil || !served {
-			return false, err
-		}
-	}
-	return true, nil
+	return g.Kinds.Learn(ctx)
 }

@@ -181,7 +181,10 @@ func (r *Reconciler) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 		return 0, nil
 	}
 	write := contest.OfStatus(contest.SpokeCluster, sc, &status)
-	if turn := r.yieldStatus(write, sc); turn.Behind || turn.Wait > 0 {
+	turn := r.Contests.Yield(write, sc, func(message string) {
+		r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Status", "%s", spoke.Clip(message, spoke.MaxNote))
+	})
+	if turn.Behind || turn.Wait > 0 {
 		return turn.Wait, nil
 	}
 	numbers := onlyNumbersDiffer(sc.Status, status)
@@ -207,13 +210,6 @@ func (r *Reconciler) show(ctx context.Context, sc *v1alpha1.SpokeCluster, secret
 	r.numbersShown(sc.Name, numbers)
 	r.announce(sc, secret, status.Conditions)
 	return 0, nil
-}
-
-// yieldStatus returns whether to write a status now, or later because another client keeps changing it back.
-func (r *Reconciler) yieldStatus(write contest.Write, sc *v1alpha1.SpokeCluster) contest.Turn {
-	return r.Contests.Yield(write, sc, func(message string) {
-		r.Recorder.Eventf(sc, nil, corev1.EventTypeWarning, v1alpha1.ReasonContested, "Status", "%s", spoke.Clip(message, spoke.MaxNote))
-	})
 }
 
 // learn reads all statuses before the first spoke is registered. It restores the known identities, because the

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,10 +68,7 @@ func ack(ctx context.Context, e *env.Env, c client.Client, name string, yes bool
 	}
 	// The annotation releases what the status names at that time, so it is only set on what was shown.
 	before := s.DeepCopy()
-	if s.Annotations == nil {
-		s.Annotations = map[string]string{}
-	}
-	s.Annotations[v1alpha1.AcknowledgeDeletionsAnnotation] = acknowledged
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.AcknowledgeDeletionsAnnotation, acknowledged)
 	err := c.Patch(ctx, &s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
 		return exit.New(exit.Failed, "Run the command again, and look at the new list.", "SpokeCluster %s changed in the meantime; nothing was released", name)

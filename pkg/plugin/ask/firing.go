@@ -103,11 +103,9 @@ func severityRank(s string) int {
 func firing(rules []rule.Source, spoke string) []place {
 	var out []place
 	for _, s := range rules {
-		for _, p := range placesOf(s) {
-			if p.row.Firing > 0 && (spoke == "" || spoke == string(p.row.Name)) {
-				out = append(out, p)
-			}
-		}
+		out = append(out, slices.DeleteFunc(placesOf(s), func(p place) bool {
+			return p.row.Firing <= 0 || spoke != "" && spoke != string(p.row.Name)
+		})...)
 	}
 	slices.SortStableFunc(out, func(a, b place) int {
 		return cmp.Or(cmp.Compare(severityRank(severityOf(a.rule)), severityRank(severityOf(b.rule))), cmp.Compare(b.row.Firing, a.row.Firing),

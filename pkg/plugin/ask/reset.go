@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -90,10 +91,7 @@ func (r *resetting) run(ctx context.Context, c client.Client, key client.ObjectK
 		return err
 	}
 	before := ar.DeepCopy()
-	if ar.Annotations == nil {
-		ar.Annotations = map[string]string{}
-	}
-	ar.Annotations[v1alpha1.ResetFieldsAnnotation] = value
+	metav1.SetMetaDataAnnotation(&ar.ObjectMeta, v1alpha1.ResetFieldsAnnotation, value)
 	err := c.Patch(ctx, &ar, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) { // somebody may have edited another field
 		return exit.New(exit.Failed, "Run the command again, and look at the new list.", "AlertRule %s changed in the meantime; no field was reset to the template", key)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -290,21 +291,16 @@ func (q *question) spoke(ctx context.Context, name string) error {
 	if err := q.p.Table(conditionsTable(s.Status.Conditions)); err != nil {
 		return err
 	}
-	if err := q.pending(s.Status.PendingDeletions); err != nil {
-		return err
+	if d := s.Status.PendingDeletions; d != nil && d.Count > 0 {
+		if err := q.paragraph("%s", describePending(d)); err != nil {
+			return err
+		}
 	}
 	rows := slices.DeleteFunc(lagging(rules), func(p place) bool { return string(p.row.Name) != name })
 	if len(rows) == 0 {
 		return q.paragraph("All known rules are ready in this spoke.")
 	}
 	return q.titled("Not ready:", placesTable(rows, q.p.Wide(), q.Now()))
-}
-
-func (q *question) pending(d *v1alpha1.PendingDeletions) error {
-	if d == nil || d.Count == 0 {
-		return nil
-	}
-	return q.paragraph("%s", describePending(d))
 }
 
 func (q *question) template(ctx context.Context, name string) error {
@@ -356,11 +352,7 @@ func placesOf(s rule.Source) []place {
 func lagging(rules []rule.Source) []place {
 	var out []place
 	for _, s := range rules {
-		for _, p := range placesOf(s) {
-			if !p.ready() {
-				out = append(out, p)
-			}
-		}
+		out = append(out, slices.DeleteFunc(placesOf(s), place.ready)...)
 	}
 	slices.SortStableFunc(out, func(a, b place) int {
 		return cmp.Or(cmp.Compare(rollup.Rank(a.row), rollup.Rank(b.row)), cmp.Compare(a.row.Name, b.row.Name),
@@ -402,17 +394,13 @@ func byCluster(rules []rule.Source, notReady []place, spokes []v1alpha1.SpokeClu
 		l.lagging++
 		l.reasons[reasonOf(p)]++
 	}
-	names := make([]string, 0, len(lines))
-	for name := range lines {
-		names = append(names, name)
-	}
 	rank := func(l *line) int {
 		if l.spoke == nil {
 			return 1
 		}
 		return spokeRank(l.spoke)
 	}
-	slices.SortFunc(names, func(a, b string) int {
+	names := slices.SortedFunc(maps.Keys(lines), func(a, b string) int {
 		return cmp.Or(cmp.Compare(rank(lines[a]), rank(lines[b])), cmp.Compare(lines[b].lagging, lines[a].lagging), cmp.Compare(a, b))
 	})
 	t := &output.Table{Columns: []string{"CLUSTER", "READY", "REASON", "RULES", "NOT READY", "FIRING", "WHY"}}

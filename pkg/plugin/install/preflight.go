@@ -54,16 +54,8 @@ func (o *operation) preflight(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lacking, err := lacking(ctx, o.hub, slices.Concat(o.helmRights(), objects), granted)
-	if err != nil {
-		return fmt.Errorf("on the hub: %w", err)
-	}
-	if err := cluster.Denied("on the hub", lacking); err != nil {
+	if err := permit(ctx, o.hub, o.target.namespace, slices.Concat(o.helmRights(), objects), granted, o.unread); err != nil {
 		return err
-	}
-	if o.unread { // the API server contradicts itself
-		return exit.New(exit.Denied, "Ask an administrator of the hub for the permission to list Secrets in namespace "+o.target.namespace+".",
-			"the hub does not let you read the releases in namespace %s", o.target.namespace)
 	}
 	if err := o.checkRelease(ctx); err != nil {
 		return err

@@ -119,7 +119,7 @@ func (u *uninstallation) prepare(ctx context.Context) error {
 	u.last, err = u.helm.Releases.Last(u.releaseName)
 	switch {
 	case apierrors.IsForbidden(err): // all that is known without the release
-		return u.permit(ctx, needed, nil)
+		return permit(ctx, u.hub, u.target.namespace, needed, nil, true)
 	case errors.Is(err, driver.ErrReleaseNotFound):
 		return missingRelease(ctx, u.hub, u.target, "Select the hub with --context, and the namespace with --namespace.")
 	case err != nil:
@@ -148,20 +148,22 @@ func (u *uninstallation) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return u.permit(ctx, append(needed, rights...), granted)
+	return permit(ctx, u.hub, u.target.namespace, append(needed, rights...), granted, false)
 }
 
-func (u *uninstallation) permit(ctx context.Context, needed, granted []cluster.Right) error {
-	missing, err := lacking(ctx, u.hub, needed, granted)
+// permit returns an error if the person lacks rights, or rights to grant others, or if the releases in a namespace could
+// not be read.
+func permit(ctx context.Context, hub client.Client, namespace string, needed, granted []cluster.Right, unread bool) error {
+	missing, err := lacking(ctx, hub, needed, granted)
 	if err != nil {
 		return fmt.Errorf("on the hub: %w", err)
 	}
 	if err := cluster.Denied("on the hub", missing); err != nil {
 		return err
 	}
-	if u.last == nil { // the API server contradicts itself
-		return exit.New(exit.Denied, "Ask an administrator of the hub for the permission to list Secrets in namespace "+u.target.namespace+".",
-			"the hub does not let you read the releases in namespace %s", u.target.namespace)
+	if unread { // the API server contradicts itself
+		return exit.New(exit.Denied, "Ask an administrator of the hub for the permission to list Secrets in namespace "+namespace+".",
+			"the hub does not let you read the releases in namespace %s", namespace)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/pkg/plugin/exit"
@@ -81,11 +82,7 @@ func (w *waiter) describe(ctx context.Context, info *resource.Info, err error) s
 
 // describeDeployment says how many pods of a Deployment are ready, and why one is not.
 func describeDeployment(d *appsv1.Deployment, pods []corev1.Pod) string {
-	wanted := int32(1)
-	if d.Spec.Replicas != nil {
-		wanted = *d.Spec.Replicas
-	}
-	out := fmt.Sprintf("Deployment %s/%s: %d of %d new pods are ready", d.Namespace, d.Name, min(d.Status.ReadyReplicas, d.Status.UpdatedReplicas), wanted)
+	out := fmt.Sprintf("Deployment %s/%s: %d of %d new pods are ready", d.Namespace, d.Name, min(d.Status.ReadyReplicas, d.Status.UpdatedReplicas), ptr.Deref(d.Spec.Replicas, 1))
 	for _, c := range d.Status.Conditions {
 		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
 			return out + "; " + c.Reason + ": " + c.Message

@@ -202,11 +202,6 @@ func parseLabels(text string) (map[string]string, error) {
 	if err != nil {
 		return nil, exit.New(exit.Usage, "", "--labels: %w", err)
 	}
-	for key, value := range set {
-		if _, err := labels.ValidatedSelectorFromSet(labels.Set{key: value}); err != nil {
-			return nil, exit.New(exit.Usage, "", "--labels: %w", err)
-		}
-	}
 	return set, nil
 }
 

@@ -90,19 +90,7 @@ func (p *Printer) Document(where string, o runtime.Object) error {
 // Blank prints an empty line.
 func (p *Printer) Blank() error { return p.Linef("") }
 
-// names prints KIND/NAME of an object, or of each object of a list.
-func (p *Printer) names(o runtime.Object) error {
-	printer := &printers.NamePrinter{}
-	if !meta.IsListType(o) {
-		if err := printer.PrintObj(o, p.Out); err != nil {
-			return fmt.Errorf("writing the output: %w", err)
-		}
-		return nil
-	}
-	return meta.EachListItem(o, p.names)
-}
-
-// Objects prints API objects, as kubectl get does. A list is printed as one.
+// Objects prints API objects, as kubectl get does. A list is printed as one, or as KIND/NAME of each object.
 func (p *Printer) Objects(o runtime.Object) error {
 	var printer printers.ResourcePrinter
 	switch p.Format {
@@ -111,7 +99,10 @@ func (p *Printer) Objects(o runtime.Object) error {
 	case FormatYAML:
 		printer = &printers.OmitManagedFieldsPrinter{Delegate: &printers.YAMLPrinter{}}
 	default:
-		return p.names(o)
+		if meta.IsListType(o) {
+			return meta.EachListItem(o, p.Objects)
+		}
+		printer = &printers.NamePrinter{}
 	}
 	if err := printer.PrintObj(o, p.Out); err != nil {
 		return fmt.Errorf("writing the output: %w", err)

@@ -47,19 +47,15 @@ func (t *Table) Add(cells ...Cell) { t.Rows = append(t.Rows, cells) }
 
 // write prints a table. No line ends with spaces.
 func (t *Table) write(w io.Writer, color bool) error {
-	widths := make([]int, len(t.Columns))
+	widths, heading := make([]int, len(t.Columns)), make([]Cell, len(t.Columns))
 	for i, c := range t.Columns {
-		widths[i] = utf8.RuneCountInString(c)
+		widths[i], heading[i] = utf8.RuneCountInString(c), Text(c)
 	}
 	for _, row := range t.Rows {
 		for i := range row {
 			row[i].Text = Clean(row[i].Text)
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].Text))
 		}
-	}
-	heading := make([]Cell, len(t.Columns))
-	for i, c := range t.Columns {
-		heading[i] = Text(c)
 	}
 	var b strings.Builder
 	writeLine(&b, heading, widths, color)

@@ -80,9 +80,9 @@ func chainOf(in input) []Link {
 	c.add("kinds and permissions", c.ready)
 	c.add("rule accepted", c.accepted)
 	c.add("placement", c.placement)
-	c.add("written", c.written)
-	c.add("selected", c.selected)
-	c.add("evaluated", c.evaluated)
+	c.add("written", func() Link { return c.ofRow(v1alpha1.PhaseApplied) })
+	c.add("selected", func() Link { return c.ofRow(v1alpha1.PhaseSelected) })
+	c.add("evaluated", func() Link { return c.ofRow(v1alpha1.PhaseEvaluating) })
 	c.add("metrics", c.metrics)
 	c.add("firing", c.firing)
 	return c.links
@@ -411,10 +411,6 @@ func (c *chain) fixRow() string {
 	}
 	return c.fixRule(c.row.Reason)
 }
-
-func (c *chain) written() Link   { return c.ofRow(v1alpha1.PhaseApplied) }
-func (c *chain) selected() Link  { return c.ofRow(v1alpha1.PhaseSelected) }
-func (c *chain) evaluated() Link { return c.ofRow(v1alpha1.PhaseEvaluating) }
 
 // kubeStateMetrics is part of an expression that needs kube-state-metrics.
 var kubeStateMetrics = regexp.MustCompile(`\bkube_`)

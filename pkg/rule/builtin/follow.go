@@ -44,7 +44,9 @@ func followSpec(t, builtIn *v1alpha1.AlertRuleTemplate) bool {
 	}
 	is := fieldsOf(t.Spec)
 	edited := editedSince(t, due)
-	for _, name := range slices.Sorted(maps.Keys(union(is, due))) {
+	all := maps.Clone(is)
+	maps.Copy(all, due)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if edited(name, is[name]) {
 			continue
 		}
@@ -150,12 +152,6 @@ func (f fields) record() string {
 		out = append(out, name+"="+digestOf(f[name]))
 	}
 	return strings.Join(out, ",")
-}
-
-func union(a, b fields) fields {
-	out := maps.Clone(a)
-	maps.Copy(out, b)
-	return out
 }
 
 // digestOf returns a digest of a field, or "" for a missing one. Its 40 bits distinguish an edit from a value that

@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rulefleet/rulefleet/api/v1alpha1"
 	"github.com/rulefleet/rulefleet/pkg/rule"
@@ -89,7 +87,7 @@ func (p Plan) Suspend() Plan {
 func leftovers(claimed []*monitoringv1.PrometheusRule, desired *monitoringv1.PrometheusRule, hubID string) []*monitoringv1.PrometheusRule {
 	var out []*monitoringv1.PrometheusRule
 	for _, o := range claimed {
-		wanted := desired != nil && key(o) == key(desired)
+		wanted := desired != nil && o.Namespace == desired.Namespace && o.Name == desired.Name
 		if !wanted && o.DeletionTimestamp == nil && rule.Owned(o, hubID) {
 			out = append(out, o)
 		}
@@ -98,10 +96,6 @@ func leftovers(claimed []*monitoringv1.PrometheusRule, desired *monitoringv1.Pro
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return out
-}
-
-func key(o metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
 // updated returns existing with the content that this hub defines: the spec is replaced, and metadata

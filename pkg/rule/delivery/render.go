@@ -116,9 +116,10 @@ func groupOf(r *v1alpha1.AlertRule, c rule.Cluster, o Options) ([]monitoringv1.R
 		return nil, e.Blame(bad)
 	}
 	// A rule that Prometheus can't parse fails the reload of all of them, and what a
-	// label of a spoke may hold is known only now.
+	// label of a spoke may hold is known only now. CheckChosen checks the syntax of a known Prometheus.
 	if alert.Expr != e.Alert.Expr {
-		if bad := checkExpr(alert.Expr); bad != nil {
+		if _, f := promql.ParseAlert(alert.Expr, promql.Any); f != nil {
+			bad := rule.InvalidExpr(alert.Expr, f)
 			bad.Message = fmt.Sprintf("after its placeholders are replaced with the values of SpokeCluster %s: %s; correct the labels of the SpokeCluster, or the expression", c.Name, bad.Message)
 			return nil, e.Blame(bad)
 		}
@@ -204,16 +205,6 @@ func plainMap(in map[string]v1alpha1.LabelText) map[string]string {
 		out[k] = string(v)
 	}
 	return out
-}
-
-// checkExpr checks an expression without placeholders. It accepts the syntax of any Prometheus;
-// CheckChosen checks that of a known one.
-func checkExpr(expr string) *rule.Invalid {
-	_, f := promql.ParseAlert(expr, promql.Any)
-	if f != nil {
-		return rule.InvalidExpr(expr, f)
-	}
-	return nil
 }
 
 // checkObjectSize refuses a PrometheusRule that has become too large with its placeholders replaced, or its patches.

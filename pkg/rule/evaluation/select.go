@@ -206,12 +206,7 @@ func demands(requirements []labels.Requirement) (demanded map[string]string, ok 
 }
 
 func unmet(requirements []labels.Requirement, has map[string]string) []labels.Requirement {
-	var out []labels.Requirement
-	for i := range requirements {
-		if !requirements[i].Matches(labels.Set(has)) {
-			out = append(out, requirements[i])
-		}
-	}
+	out := slices.DeleteFunc(slices.Clone(requirements), func(r labels.Requirement) bool { return r.Matches(labels.Set(has)) })
 	slices.SortFunc(out, func(a, b labels.Requirement) int { return strings.Compare(a.String(), b.String()) })
 	return out
 }

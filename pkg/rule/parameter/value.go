@@ -76,18 +76,10 @@ func number(text string) (float64, error) {
 	if err != nil && !errors.Is(err, strconv.ErrRange) { // an infinite number is too large
 		return 0, fmt.Errorf("%q is not a number: %w", text, err)
 	}
-	if n == 0 && strings.ContainsAny(mantissa(text), "123456789") {
+	if mantissa, _, _ := strings.Cut(strings.ToLower(text), "e"); n == 0 && strings.ContainsAny(mantissa, "123456789") {
 		return math.SmallestNonzeroFloat64, nil
 	}
 	return n, nil
-}
-
-// mantissa returns a number without its exponent.
-func mantissa(text string) string {
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		return text[:i]
-	}
-	return text
 }
 
 func duration(text string) (float64, error) {

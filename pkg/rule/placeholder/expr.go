@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
+	"github.com/rulefleet/rulefleet/pkg/rule/parameter"
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
@@ -130,7 +131,7 @@ func (st Stage) literal(quoted string, as promql.Role) (string, *rule.Fault) {
 
 // literalValue returns a placeholder's value in the grammar of a literal's role.
 func (st Stage) literalValue(p placeholder, as promql.Role) (string, bool, *rule.Fault) {
-	value, keep, err := st.inLiteral(p)
+	value, keep, err := st.value(p, parameter.Value.Quoted)
 	switch {
 	case err != nil:
 		return "", false, &rule.Fault{Pos: 0, Message: err.Error()}
@@ -167,12 +168,7 @@ func requote(quote byte, pieces []piece, values []*string) byte {
 
 // rawSafe reports whether a value can be written between backquotes.
 func rawSafe(s string) bool {
-	for _, r := range s {
-		if r == '`' || r == utf8.RuneError || !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r == '`' || r == utf8.RuneError || !unicode.IsPrint(r) })
 }
 
 // escape writes a value into a literal with the given quotes. strconv.Quote can't be used: PromQL has

@@ -51,11 +51,9 @@ func ForWorkload(w Workload, values parameter.Values) Stage {
 		case workloadNamespace:
 			return w.Namespace, false, nil
 		case workloadLabels:
-			value, err := lookup(p, w.Labels, "label", owner)
-			return value, false, err
+			return lookup(p, w.Labels, "label", owner)
 		case workloadAnnotations:
-			value, err := lookup(p, w.Annotations, "annotation", owner)
-			return value, false, err
+			return lookup(p, w.Annotations, "annotation", owner)
 		}
 		return "", true, nil
 	}
@@ -69,8 +67,7 @@ func ForCluster(name string, labels map[string]string) Stage {
 		case clusterName:
 			return name, false, nil
 		case clusterLabels:
-			value, err := lookup(p, labels, "label", "SpokeCluster "+name)
-			return value, false, err
+			return lookup(p, labels, "label", "SpokeCluster "+name)
 		}
 		return "", false, errOnlyInTemplate(p)
 	}
@@ -122,22 +119,13 @@ func (st Stage) parameter(p placeholder) (parameter.Value, error) {
 	return v, fmt.Errorf("%s is not defined; use one of %s, or add the parameter to spec.parameters", p, strings.Join(st.parameters.Names(), ", "))
 }
 
-// inText returns the value of a placeholder in a text, or keep to leave it to the next stage.
-func (st Stage) inText(p placeholder) (value string, keep bool, err error) {
+// value returns the value of a placeholder, that of a parameter in a form, or keep to leave it to the next stage.
+func (st Stage) value(p placeholder, form func(parameter.Value) string) (value string, keep bool, err error) {
 	if p.kind != params {
 		return st.resolve(p)
 	}
 	v, err := st.parameter(p)
-	return v.Text(), false, err
-}
-
-// inLiteral is inText for a string literal of an expression.
-func (st Stage) inLiteral(p placeholder) (value string, keep bool, err error) {
-	if p.kind != params {
-		return st.resolve(p)
-	}
-	v, err := st.parameter(p)
-	return v.Quoted(), false, err
+	return form(v), false, err
 }
 
 func errOnlyInTemplate(p placeholder) error {
@@ -148,12 +136,12 @@ func errFormer(p placeholder) error {
 	return fmt.Errorf("%s is only available in a template whose spec.workloads.kinds is [Deployment]; write %s instead", p, p.current())
 }
 
-func lookup(p placeholder, values map[string]string, what, owner string) (string, error) {
+func lookup(p placeholder, values map[string]string, what, owner string) (value string, keep bool, err error) {
 	value, ok := values[p.key]
 	if !ok {
-		return "", fmt.Errorf("%s has no %s %q, which %s needs; add it, or don't select objects without it", owner, what, p.key, p)
+		return "", false, fmt.Errorf("%s has no %s %q, which %s needs; add it, or don't select objects without it", owner, what, p.key, p)
 	}
-	return value, nil
+	return value, false, nil
 }
 
 // finish writes the remaining pieces of a text.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rulefleet/rulefleet/pkg/rule"
 	"github.com/rulefleet/rulefleet/pkg/rule/gotemplate"
+	"github.com/rulefleet/rulefleet/pkg/rule/parameter"
 )
 
 // text expands the text of a label or an annotation.
@@ -24,7 +25,7 @@ func (st Stage) text(s string) (string, *rule.Fault) {
 		if i > 0 && pieces[i-1].placeholder == nil && gotemplate.InAction(pieces[i-1].literal) {
 			return "", &rule.Fault{Pos: p.pos, Message: p.placeholder.String() + " is inside {{ … }}, where a placeholder is not allowed; move it out of the template action"}
 		}
-		value, keep, err := st.inText(*p.placeholder)
+		value, keep, err := st.value(*p.placeholder, parameter.Value.Text)
 		if err != nil {
 			return "", &rule.Fault{Pos: p.pos, Message: err.Error()}
 		}

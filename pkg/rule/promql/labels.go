@@ -124,12 +124,8 @@ func callMayHave(n *parser.Call, label string) bool {
 // absentMayHave is MayHaveLabel for absent, whose result has the labels that its argument selects with
 // =.
 func absentMayHave(arg parser.Expr, label string) bool {
-	for {
-		paren, ok := arg.(*parser.ParenExpr)
-		if !ok {
-			break
-		}
-		arg = paren.Expr
+	if paren, ok := arg.(*parser.ParenExpr); ok {
+		return absentMayHave(paren.Expr, label)
 	}
 	if matrix, ok := arg.(*parser.MatrixSelector); ok {
 		arg = matrix.VectorSelector
@@ -141,14 +137,11 @@ func absentMayHave(arg parser.Expr, label string) bool {
 }
 
 func stringOf(e parser.Expr) (string, bool) {
-	for {
-		switch n := e.(type) {
-		case *parser.ParenExpr:
-			e = n.Expr
-		case *parser.StringLiteral:
-			return n.Val, true
-		default:
-			return "", false
-		}
+	switch n := e.(type) {
+	case *parser.ParenExpr:
+		return stringOf(n.Expr)
+	case *parser.StringLiteral:
+		return n.Val, true
 	}
+	return "", false
 }

@@ -128,15 +128,11 @@ func selectorText(s *parser.VectorSelector) string {
 // MetricName returns the name of the metric that a vector selector selects. It is empty if the name is
 // not fixed, or if the text is not a vector selector.
 func MetricName(selector string) string {
-	parsed, f := Parse(selector, Any)
-	if f != nil {
-		return ""
+	parsed, _ := Parse(selector, Any)
+	if s, ok := parsed.(*parser.VectorSelector); ok {
+		return metricName(s)
 	}
-	s, ok := parsed.(*parser.VectorSelector)
-	if !ok {
-		return ""
-	}
-	return metricName(s)
+	return ""
 }
 
 func metricName(s *parser.VectorSelector) string {

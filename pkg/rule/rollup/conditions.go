@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -256,12 +257,7 @@ func tell(rows []v1alpha1.ClusterStatus, outOf int) string {
 	WorstFirst(rows)
 	var parts []string
 	for _, r := range rows[:min(told, len(rows))] {
-		text := string(r.Name)
-		if r.Reason == "" {
-			text += ": " + v1alpha1.ReasonProgressing
-		} else {
-			text += ": " + r.Reason
-		}
+		text := string(r.Name) + ": " + cmp.Or(r.Reason, v1alpha1.ReasonProgressing)
 		if r.Message != "" {
 			text += ": " + clip.Marked(r.Message, toldBytes)
 		}

@@ -204,9 +204,9 @@ func checkSelector(field string, s *metav1.LabelSelector) *rule.Invalid {
 	return nil
 }
 
-func checkKind(field string, kind v1alpha1.WorkloadKind) *rule.Invalid {
-	if !slices.Contains(rule.WorkloadKinds(), kind) {
-		return rule.NewInvalid(field, "unsupported kind %q; use Deployment, StatefulSet, DaemonSet or CronJob", clip.Excerpt(string(kind)))
+func checkKind(field, kind string) *rule.Invalid {
+	if !slices.Contains(rule.WorkloadKinds(), v1alpha1.WorkloadKind(kind)) {
+		return rule.NewInvalid(field, "unsupported kind %q; use Deployment, StatefulSet, DaemonSet or CronJob", clip.Excerpt(kind))
 	}
 	return nil
 }
@@ -216,14 +216,8 @@ func checkWorkloads(s *v1alpha1.WorkloadSelection) *rule.Invalid {
 	if s == nil {
 		return nil
 	}
-	for i, kind := range s.Kinds {
-		field := fmt.Sprintf("spec.workloads.kinds[%d]", i)
-		if bad := checkKind(field, kind); bad != nil {
-			return bad
-		}
-		if slices.Contains(s.Kinds[:i], kind) {
-			return rule.NewInvalid(field, "duplicate value %q; remove one of them", kind)
-		}
+	if bad := checkList("spec.workloads.kinds", s.Kinds, len(s.Kinds), checkKind); bad != nil {
+		return bad
 	}
 	if bad := checkSelector("spec.workloads.selector", s.Selector); bad != nil || s.Exclude == nil {
 		return bad
@@ -261,7 +255,7 @@ func checkPlace(s rule.Source) *rule.Invalid {
 	if bad := checkCluster("spec.workloadRef.cluster", string(w.Cluster)); bad != nil {
 		return bad
 	}
-	if bad := checkKind("spec.workloadRef.kind", w.Kind); bad != nil {
+	if bad := checkKind("spec.workloadRef.kind", string(w.Kind)); bad != nil {
 		return bad
 	}
 	if bad := checkNamespace("spec.workloadRef.namespace", string(w.Namespace)); bad != nil {

@@ -149,14 +149,10 @@ func checkAllow(allow []v1alpha1.Adjustment) *rule.Invalid {
 	known := []v1alpha1.Adjustment{
 		v1alpha1.AdjustAlerts, v1alpha1.AdjustDisable, v1alpha1.AdjustSeverity, v1alpha1.AdjustFor, v1alpha1.AdjustLabels, v1alpha1.AdjustParams,
 	}
-	for i, a := range allow {
-		field := fmt.Sprintf("spec.allow[%d]", i)
-		switch {
-		case !slices.Contains(known, a):
-			return rule.NewInvalid(field, "unknown value %q; use alerts, disable, severity, for, labels or params", clip.Excerpt(string(a)))
-		case slices.Contains(allow[:i], a):
-			return rule.NewInvalid(field, "duplicate value %q; remove one of them", a)
+	return checkList("spec.allow", allow, len(allow), func(field, name string) *rule.Invalid {
+		if !slices.Contains(known, v1alpha1.Adjustment(name)) {
+			return rule.NewInvalid(field, "unknown value %q; use alerts, disable, severity, for, labels or params", clip.Excerpt(name))
 		}
-	}
-	return nil
+		return nil
+	})
 }

@@ -100,11 +100,5 @@ func Render(c *helmchart.Chart, r Release) (*Rendered, error) {
 
 // Kind returns the objects of a kind.
 func (r *Rendered) Kind(kind string) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for _, o := range r.Objects {
-		if o.GetKind() == kind {
-			out = append(out, o)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(r.Objects), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 }

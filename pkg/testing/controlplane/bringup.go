@@ -186,7 +186,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 		return err
 	}
 	err = c.awaitReady(ctx, p)
-	if err != nil && !p.running() && strings.Contains(c.tail(apiServerName, tailLines), "address already in use") {
+	if err != nil && !p.Running() && strings.Contains(Tail(c.logPath(apiServerName), tailLines), "address already in use") {
 		return fmt.Errorf("%w: %s", errPortInUse, net.JoinHostPort(loopback, fmt.Sprint(c.port)))
 	}
 	return err

@@ -136,7 +136,7 @@ func (c *Cluster) Usage() *Usage { return c.opts.Usage }
 func (c *Cluster) Dir() string { return c.dir }
 
 // URL returns the address of the API server.
-func (c *Cluster) URL() string { return apiServerURL(c.port) }
+func (c *Cluster) URL() string { return fmt.Sprintf("https://%s:%d", loopback, c.port) }
 
 // AuditLog returns the path of the audit log. The file exists when Options.Audit
 // is set.
@@ -155,7 +155,7 @@ func (c *Cluster) Pids() map[string]int {
 	for name, p := range map[string]*Process{
 		etcdName: c.etcd, apiServerName: c.apiServer, controllerManagerName: c.controllerManager,
 	} {
-		if p != nil && p.running() {
+		if p != nil && p.Running() {
 			pids[name] = p.Pid()
 		}
 	}

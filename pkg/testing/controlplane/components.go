@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -142,9 +141,4 @@ func controllerManagerArgs() []string {
 		"--secure-port=0",
 		"--profiling=false",
 	}
-}
-
-// apiServerURL is how clients reach the API server.
-func apiServerURL(port int) string {
-	return fmt.Sprintf("https://%s:%d", loopback, port)
 }

@@ -50,11 +50,16 @@ func (c *Cluster) UserKubeconfig(user string, groups ...string) ([]byte, error) 
 }
 
 func (c *Cluster) kubeconfigFor(user string, pair keyPair) ([]byte, error) {
+	server := &api.Cluster{Server: c.URL(), CertificateAuthorityData: c.ca.cert}
+	return EncodeKubeconfig(c.Name(), server, user, &api.AuthInfo{ClientCertificateData: pair.cert, ClientKeyData: pair.key})
+}
+
+// EncodeKubeconfig returns a kubeconfig for a server with a user's credential.
+func EncodeKubeconfig(cluster string, server *api.Cluster, user string, credential *api.AuthInfo) ([]byte, error) {
 	config := api.NewConfig()
-	config.Clusters[c.Name()] = &api.Cluster{Server: c.URL(), CertificateAuthorityData: c.ca.cert}
-	config.AuthInfos[user] = &api.AuthInfo{ClientCertificateData: pair.cert, ClientKeyData: pair.key}
-	config.Contexts[c.Name()] = &api.Context{Cluster: c.Name(), AuthInfo: user}
-	config.CurrentContext = c.Name()
+	config.Clusters[cluster], config.AuthInfos[user] = server, credential
+	config.Contexts[cluster] = &api.Context{Cluster: cluster, AuthInfo: user}
+	config.CurrentContext = cluster
 	content, err := clientcmd.Write(*config)
 	if err != nil {
 		return nil, fmt.Errorf("writing the kubeconfig of %q: %w", user, err)

@@ -11,13 +11,7 @@ var errNotRunning = errors.New("the API server is not running")
 
 // Kill ends the API server by SIGKILL, even if it is paused. The data stays for Restart; until then the port
 // refuses connections.
-func (c *Cluster) Kill() error {
-	p, err := c.runningAPIServer()
-	if err != nil {
-		return err
-	}
-	return p.Kill()
-}
+func (c *Cluster) Kill() error { return c.onAPIServer((*Process).Kill) }
 
 // Restart starts the API server again, on the same port and with the same data,
 // and waits until it is ready. One that still runs is killed first.
@@ -35,30 +29,19 @@ func (c *Cluster) Restart(ctx context.Context) error {
 }
 
 // Pause stops the API server by SIGSTOP: the kernel still accepts connections, but no request is answered.
-func (c *Cluster) Pause() error {
-	p, err := c.runningAPIServer()
-	if err != nil {
-		return err
-	}
-	return p.Pause()
-}
+func (c *Cluster) Pause() error { return c.onAPIServer((*Process).Pause) }
 
 // Resume resumes a paused API server.
-func (c *Cluster) Resume() error {
-	p, err := c.runningAPIServer()
-	if err != nil {
-		return err
-	}
-	return p.Resume()
-}
+func (c *Cluster) Resume() error { return c.onAPIServer((*Process).Resume) }
 
-func (c *Cluster) runningAPIServer() (*Process, error) {
+func (c *Cluster) onAPIServer(do func(*Process) error) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.apiServer == nil || !c.apiServer.running() {
-		return nil, fmt.Errorf("cluster %q: %w", c.Name(), errNotRunning)
+	p := c.apiServer
+	c.mu.Unlock()
+	if p == nil || !p.Running() {
+		return fmt.Errorf("cluster %q: %w", c.Name(), errNotRunning)
 	}
-	return c.apiServer, nil
+	return do(p)
 }
 
 func (c *Cluster) isStopped() bool {

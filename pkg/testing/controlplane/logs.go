@@ -31,7 +31,7 @@ func (c *Cluster) Dump(w io.Writer) error {
 	slices.Sort(names)
 	for _, name := range names {
 		program := strings.TrimSuffix(filepath.Base(name), ".log")
-		if _, err := fmt.Fprintf(w, "---- cluster %s: end of the log of %s\n%s", c.Name(), program, c.tail(program, tailLines)); err != nil {
+		if _, err := fmt.Fprintf(w, "---- cluster %s: end of the log of %s\n%s", c.Name(), program, Tail(c.logPath(program), tailLines)); err != nil {
 			return fmt.Errorf("writing logs: %w", err)
 		}
 	}
@@ -44,16 +44,11 @@ func (c *Cluster) lastWords() string {
 	defer c.mu.Unlock()
 	var words strings.Builder
 	for _, p := range []*Process{c.etcd, c.apiServer, c.controllerManager} {
-		if p != nil && !p.running() {
-			fmt.Fprintf(&words, "\n---- end of the log of %s\n%s", p.name, c.tail(p.name, tailLines))
+		if p != nil && !p.Running() {
+			fmt.Fprintf(&words, "\n---- end of the log of %s\n%s", p.name, Tail(c.logPath(p.name), tailLines))
 		}
 	}
 	return words.String()
-}
-
-// tail returns the last lines of a program's log.
-func (c *Cluster) tail(program string, lines int) string {
-	return Tail(c.logPath(program), lines)
 }
 
 // Tail returns the last lines of a log, or "" if there is none. If the log can't be read, it returns the error

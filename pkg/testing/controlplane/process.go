@@ -148,13 +148,14 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // ExitErr returns nil while the process runs and when it ended with status 0;
 // otherwise it returns how the process ended, usually an *exec.ExitError.
 func (p *Process) ExitErr() error {
-	if p.running() {
+	if p.Running() {
 		return nil
 	}
 	return p.exitErr
 }
 
-func (p *Process) running() bool {
+// Running reports whether the process has not ended.
+func (p *Process) Running() bool {
 	select {
 	case <-p.done:
 		return false

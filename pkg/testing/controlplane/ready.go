@@ -71,7 +71,7 @@ func (c *Cluster) probeClient() (kubernetes.Interface, error) {
 func poll(ctx context.Context, p *Process, ask func(context.Context) error) error {
 	last := errors.New("not asked yet")
 	err := wait.PollUntilContextTimeout(ctx, readyPoll, readyTimeout, true, func(ctx context.Context) (bool, error) {
-		if !p.running() {
+		if !p.Running() {
 			return false, fmt.Errorf("%s has ended: %w", p.name, p.endedWith())
 		}
 		last = ask(ctx)

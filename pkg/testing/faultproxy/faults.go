@@ -87,7 +87,7 @@ func Storm(seed uint64) Fault {
 // Latency delays every request.
 func Latency(d time.Duration) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if hold(r.Context(), d) == nil {
+		if Hold(r.Context(), d) == nil {
 			next.ServeHTTP(w, r)
 		}
 	}
@@ -96,25 +96,26 @@ func Latency(d time.Duration) Fault {
 // Ahead makes the clock of the API server seem to be ahead, by the header Date of its answers.
 func Ahead(by time.Duration) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		next.ServeHTTP(&dated{ResponseWriter: w, by: by}, r)
+		date := func(h http.Header) { h.Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat)) }
+		next.ServeHTTP(&Headed{w, date}, r)
 	}
 }
 
-// dated changes the header Date of an answer.
-type dated struct {
+// Headed is an answer whose header is changed before it is sent.
+type Headed struct {
 	http.ResponseWriter
 
-	by time.Duration
+	Change func(http.Header)
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (d *dated) WriteHeader(code int) {
-	d.Header().Set("Date", time.Now().Add(d.by).UTC().Format(http.TimeFormat))
-	d.ResponseWriter.WriteHeader(code)
+func (h *Headed) WriteHeader(code int) {
+	h.Change(h.Header())
+	h.ResponseWriter.WriteHeader(code)
 }
 
 // Unwrap is for http.ResponseController.
-func (d *dated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+func (h *Headed) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
 // Gone answers 410 to all watches, and to lists that begin at a version.
 func Gone(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -180,7 +181,7 @@ func Trickle(bytesPerSecond int) Fault {
 			if _, err := w.Write(part); err != nil || http.NewResponseController(w).Flush() != nil {
 				return
 			}
-			if hold(r.Context(), time.Second) != nil {
+			if Hold(r.Context(), time.Second) != nil {
 				return
 			}
 		}

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
 // Proxy is an HTTPS reverse proxy on a loopback address. Its methods are safe for
@@ -107,17 +109,9 @@ func (p *Proxy) URL() string { return p.server.URL }
 // Kubeconfig returns a kubeconfig that leads to the proxy, with its token.
 func (p *Proxy) Kubeconfig() ([]byte, error) {
 	const name = "proxy"
-	cfg := clientcmdapi.NewConfig()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
-	cfg.Clusters[name] = &clientcmdapi.Cluster{Server: p.URL(), CertificateAuthorityData: ca}
-	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: p.token}
-	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	cfg.CurrentContext = name
-	out, err := clientcmd.Write(*cfg)
-	if err != nil {
-		return nil, fmt.Errorf("writing the kubeconfig of a proxy: %w", err)
-	}
-	return out, nil
+	server := &clientcmdapi.Cluster{Server: p.URL(), CertificateAuthorityData: ca}
+	return controlplane.EncodeKubeconfig(name, server, name, &clientcmdapi.AuthInfo{Token: p.token})
 }
 
 // Set sets the fault of all new requests.
@@ -283,14 +277,12 @@ func (p *Proxy) reached(r *http.Request, after bool) bool {
 	return at.do()
 }
 
-// hold waits, or returns an error when the client gives up.
-func hold(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// Hold waits, or returns an error when the client gives up.
+func Hold(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
 }

@@ -12,12 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rulefleet/rulefleet/pkg/manifest"
 	"github.com/rulefleet/rulefleet/pkg/testing/chart"
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
 const (
@@ -71,17 +71,9 @@ func (m *Member) ServiceAccountKubeconfig(ctx context.Context, key client.Object
 	if err := m.Client.SubResource("token").Create(ctx, account, request); err != nil {
 		return nil, fmt.Errorf("asking %s for a token of ServiceAccount %s: %w", m.Name(), key, err)
 	}
-	cfg, name := m.RESTConfig(), m.Name()
-	config := api.NewConfig()
-	config.Clusters[name] = &api.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	config.AuthInfos[key.Name] = &api.AuthInfo{Token: request.Status.Token}
-	config.Contexts[name] = &api.Context{Cluster: name, AuthInfo: key.Name}
-	config.CurrentContext = name
-	out, err := clientcmd.Write(*config)
-	if err != nil {
-		return nil, fmt.Errorf("writing a kubeconfig for ServiceAccount %s: %w", key, err)
-	}
-	return out, nil
+	cfg := m.RESTConfig()
+	server := &api.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	return controlplane.EncodeKubeconfig(m.Name(), server, key.Name, &api.AuthInfo{Token: request.Status.Token})
 }
 
 // HubKubeconfig returns a kubeconfig of the manager's user on the hub.

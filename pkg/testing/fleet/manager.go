@@ -111,10 +111,8 @@ func (f *Fleet) StartManager(ctx context.Context, o ManagerOptions) (*Manager, e
 
 func (m *Manager) waitHealthy(ctx context.Context, url string) error {
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 90*time.Second, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-m.process.Done():
+		if m.Ended() {
 			return false, fmt.Errorf("it ended: %w\n%s", m.process.ExitErr(), tail(m.LogPath))
-		default:
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 		if err != nil {
@@ -160,14 +158,7 @@ func (m *Manager) Pause() error { return m.process.Pause() }
 func (m *Manager) Resume() error { return m.process.Resume() }
 
 // Ended reports whether the manager has ended.
-func (m *Manager) Ended() bool {
-	select {
-	case <-m.Done():
-		return true
-	default:
-		return false
-	}
-}
+func (m *Manager) Ended() bool { return !m.process.Running() }
 
 // Done is closed when the manager has ended.
 func (m *Manager) Done() <-chan struct{} { return m.process.Done() }

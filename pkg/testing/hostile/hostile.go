@@ -236,7 +236,14 @@ func LongVersions(w http.ResponseWriter, r *http.Request) {
 
 // Drip sends one byte per second of an answer that is never complete.
 func Drip(w http.ResponseWriter, r *http.Request) {
-	prefix(w, r, `{"metadata":{"annotations":{"a":"`, "x", time.Second)
+	const begin = `{"metadata":{"annotations":{"a":"`
+	head(w, http.StatusOK)
+	for i := range len(begin) {
+		if _, err := io.WriteString(w, begin[i:i+1]); err != nil || flush(w) != nil || faultproxy.Hold(r.Context(), time.Second) != nil {
+			return
+		}
+	}
+	trickle(r.Context(), w, "x", time.Second)
 }
 
 // Prefix is the valid beginning of a list, object after object, as long as it is read.
@@ -255,32 +262,11 @@ func Trickle(begin, again string, every time.Duration) Lie {
 	}
 }
 
-func prefix(w http.ResponseWriter, r *http.Request, begin, again string, every time.Duration) {
-	head(w, http.StatusOK)
-	for i := range len(begin) {
-		if _, err := io.WriteString(w, begin[i:i+1]); err != nil || flush(w) != nil || pause(r.Context(), every) != nil {
-			return
-		}
-	}
-	trickle(r.Context(), w, again, every)
-}
-
 func trickle(ctx context.Context, w http.ResponseWriter, text string, every time.Duration) {
-	for pause(ctx, every) == nil {
+	for faultproxy.Hold(ctx, every) == nil {
 		if _, err := io.WriteString(w, text); err != nil || flush(w) != nil {
 			return
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // it says all
-	case <-timer.C:
-		return nil
 	}
 }
 
@@ -309,23 +295,10 @@ func Sparse(begin string, n int, end string) Lie {
 
 // As gives the answer of a lie another Content-Type.
 func As(contentType string, lie Lie) Lie {
-	return func(w http.ResponseWriter, r *http.Request) { lie(&typed{ResponseWriter: w, as: contentType}, r) }
+	return func(w http.ResponseWriter, r *http.Request) {
+		lie(&faultproxy.Headed{ResponseWriter: w, Change: func(h http.Header) { h.Set("Content-Type", contentType) }}, r)
+	}
 }
-
-// typed is an answer with another Content-Type.
-type typed struct {
-	http.ResponseWriter
-	as string
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (t *typed) WriteHeader(code int) {
-	t.Header().Set("Content-Type", t.as)
-	t.ResponseWriter.WriteHeader(code)
-}
-
-// Unwrap lets a http.ResponseController find the inner answer.
-func (t *typed) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // Aliases is a YAML document that a decoder expands to a billion strings.
 func Aliases(w http.ResponseWriter, _ *http.Request) {

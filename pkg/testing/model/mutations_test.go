@@ -141,7 +141,7 @@ var mutations = map[string]struct {
 		"pkg/controller/evaluate/state.go", "es.failures < patience {", "es.failures < 1 {", []string{"controller/evaluate"},
 	},
 	"Prometheus that are not chosen any more are kept": {
-		"pkg/controller/evaluate/state.go", "return !names[name]", "return false && !names[name]", []string{"controller/evaluate"},
+		"pkg/controller/evaluate/state.go", "_ *evaluatorState) bool { return !names[name]", "_ *evaluatorState) bool { return false && !names[name]", []string{"controller/evaluate"},
 	},
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -273,13 +274,7 @@ func (p *Pipeline) stop() error {
 
 // programs returns the prepared programs.
 func (p *Pipeline) programs() []*program {
-	var out []*program
-	for _, program := range []*program{p.prometheus, p.operator, p.kubeStateMetrics} {
-		if program != nil {
-			out = append(out, program)
-		}
-	}
-	return out
+	return slices.DeleteFunc([]*program{p.prometheus, p.operator, p.kubeStateMetrics}, func(p *program) bool { return p == nil })
 }
 
 // PrometheusURL returns Prometheus' address, even while it is stopped.

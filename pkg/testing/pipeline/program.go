@@ -75,17 +75,7 @@ func (p *program) awaitReady(ctx context.Context) error {
 }
 
 // runs requires the lock.
-func (p *program) runs() bool {
-	if p.process == nil {
-		return false
-	}
-	select {
-	case <-p.process.Done():
-		return false
-	default:
-		return true
-	}
-}
+func (p *program) runs() bool { return p.process != nil && p.process.Running() }
 
 func (p *program) isRunning() bool {
 	p.mu.Lock()

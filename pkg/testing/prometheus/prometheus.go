@@ -166,10 +166,8 @@ var listening = regexp.MustCompile(`"?[Ll]istening on"?.* address=(127\.0\.0\.1:
 func (p *Prometheus) awaitReady(ctx context.Context) error {
 	last := errors.New("it does not listen yet")
 	err := wait.PollUntilContextTimeout(ctx, readyPoll, readyTimeout, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-p.process.Done():
+		if !p.process.Running() {
 			return false, fmt.Errorf("it has ended: %w", p.process.ExitErr())
-		default:
 		}
 		last = p.ready(ctx)
 		return last == nil, nil

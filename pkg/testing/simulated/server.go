@@ -5,7 +5,6 @@ package simulated
 
 import (
 	"encoding/pem"
-	"fmt"
 	"io"
 	"log"
 	"maps"
@@ -17,8 +16,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/rulefleet/rulefleet/pkg/testing/controlplane"
 )
 
 // Server is an HTTPS server on a loopback address. Each spoke has a path of its own. Its methods are safe for concurrent
@@ -141,17 +141,9 @@ func (s *Server) Spoke(name string) *Spoke {
 
 // Kubeconfig returns a kubeconfig of a spoke.
 func (s *Server) Kubeconfig(name string) ([]byte, error) {
-	cfg := clientcmdapi.NewConfig()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
-	cfg.Clusters[name] = &clientcmdapi.Cluster{Server: s.server.URL + "/" + name, CertificateAuthorityData: ca}
-	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: tokenOf(name)}
-	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	cfg.CurrentContext = name
-	out, err := clientcmd.Write(*cfg)
-	if err != nil {
-		return nil, fmt.Errorf("writing the kubeconfig of a simulated spoke: %w", err)
-	}
-	return out, nil
+	server := &clientcmdapi.Cluster{Server: s.server.URL + "/" + name, CertificateAuthorityData: ca}
+	return controlplane.EncodeKubeconfig(name, server, name, &clientcmdapi.AuthInfo{Token: tokenOf(name)})
 }
 
 // tokenOf returns the only token that a spoke accepts.

@@ -185,15 +185,11 @@ func (s *Spoke) getLocked(r resource, key string) *object {
 func (s *Spoke) putLocked(r resource, o *object) {
 	k := s.kinds[r]
 	i, exists := k.search(o.key())
-	next := make([]*object, 0, len(k.objects)+1)
-	next = append(next, k.objects[:i]...)
-	next = append(next, o)
-	change := "ADDED"
+	change, end := "ADDED", i
 	if exists {
-		change = "MODIFIED"
-		i++
+		change, end = "MODIFIED", i+1
 	}
-	k.objects = append(next, k.objects[i:]...)
+	k.objects = slices.Concat(k.objects[:i], []*object{o}, k.objects[end:])
 	k.tell(event{change, o})
 }
 
