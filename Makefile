@@ -160,7 +160,7 @@ E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) $(GO_TEST)
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests of faults. They wait most of the time.
 FAULTS := ^TestFault
-# Tests that measure time or memory run alone, without the race detector.
+# Tests that measure time or memory run alone, without the race detector. The time of TestSlowLinks is that of its links.
 MEASURED := AreBounded|^TestIsolation
 MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounded|Isolation)' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 # Tests with many objects or hostile answers run without the race detector, which would cost almost a minute of CPU
@@ -327,7 +327,8 @@ fuzz: ## Fuzz each target of pkg/evaluator, pkg/rule/... and pkg/spoke/kubeconfi
 		dir=$$(go list -f '{{.Dir}}' $$package); \
 		grep -qs '^func Fuzz' $$dir/*_test.go || continue; \
 		go test -c -ldflags=-w -fuzz . -o bin/fuzz.test $$package; \
-		for target in $$(bin/fuzz.test -test.list '^Fuzz'); do \
+		targets=$$(cd $$dir && $(CURDIR)/bin/fuzz.test -test.list '^Fuzz'); \
+		for target in $$targets; do \
 			(cd $$dir && $(CURDIR)/.ci/step "fuzzing: $$target" $(CURDIR)/bin/fuzz.test -test.run '^$$' -test.fuzz "^$$target\$$" \
 				-test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 100x -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$package"); \
 		done; \

@@ -512,7 +512,7 @@ func (e *evaluating) metrics(t *testing.T, key client.ObjectKey, parts ...string
 	})
 }
 
-// storm makes a thousand alerts fire, the number of which changes continuously.
+// storm makes a thousand alerts fire, and changes continuously how many of them do.
 func (e *evaluating) storm(t *testing.T) {
 	const alerts = 1000
 	set := func(firing int) {
@@ -548,7 +548,7 @@ func (e *evaluating) storm(t *testing.T) {
 	const every = 30 * time.Second // the manager's firingInterval
 	within(t, time.Minute, "a storm passes", func(context.Context) error {
 		step++
-		set(alerts/2 + 37*step%(alerts/2)) // two scrapes never see the same number
+		set(alerts/2 + 37*step%(alerts/2)) // two scrapes hardly ever see the same number
 		if left := quickly(every*7/3) - time.Since(begun); left > 0 {
 			return fmt.Errorf("%v are left", left)
 		}

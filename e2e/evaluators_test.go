@@ -277,12 +277,12 @@ func TestTwoPrometheusFromTheStart(t *testing.T) {
 	key := create(t, e.Hub, written("two", "test_two > 0", onNamed(spokeA)))
 	e.first.SetMetric("test_two", nil, 1)
 	e.expect(t, key, spokeA, v1alpha1.PhaseApplied, v1alpha1.ReasonAmbiguous, "EvaluatorsFound", spokeA)
+	wrote := writes(t, m)
 	o := expectPushed(t, m, key, 1)
 	if cluster := o.Spec.Groups[0].Rules[0].Labels["cluster"]; cluster != spokeA || o.Annotations[v1alpha1.RuleLabelsAnnotation] != "" {
 		t.Errorf("it has labels of nobody's: %q, %v", cluster, o.Labels)
 	}
 	e.shown(t, v1alpha1.ConditionEvaluatorsFound, metav1.ConditionFalse, v1alpha1.ReasonAmbiguous, prometheusMain, "Prometheus openshift-monitoring/k8s", "kubectl patch")
-	wrote := writes(t, m)
 	looked(t, m)
 	if w := wrote(); len(w) > 0 {
 		t.Errorf("nobody is chosen, and it was written: %v", w)
@@ -291,13 +291,13 @@ func TestTwoPrometheusFromTheStart(t *testing.T) {
 	mend(t, e.Hub, m, e.explained(t, key, why.NotOK, "selected", v1alpha1.ReasonAmbiguous, "kubectl patch"), "")
 	e.shown(t, v1alpha1.ConditionEvaluatorsFound, metav1.ConditionTrue, v1alpha1.ReasonEvaluatorsFound, prometheusMain)
 	e.evaluates(t, key, spokeA)
+	wrote = writes(t, m)
 	o = expectPushed(t, m, key, 1)
 	if cluster := o.Spec.Groups[0].Rules[0].Labels["cluster"]; cluster != "prod" {
 		t.Errorf("the alert says %q", cluster)
 	}
 
 	// The chosen one stays chosen without being named, also after a restart.
-	wrote = writes(t, m)
 	looked(t, m)
 	update(t, e.Hub, membership(spokeA), func(sc *v1alpha1.SpokeCluster) { sc.Spec.EvaluatorRefs = nil })
 	looked(t, m)

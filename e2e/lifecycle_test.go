@@ -702,7 +702,7 @@ func (f *lifecycle) neverWithout(ctx context.Context, m *fleet.Member, name stri
 	}
 	var list monitoringv1.PrometheusRuleList
 	if err := watching.List(ctx, &list, client.InNamespace("shop")); err != nil {
-		return err
+		return fmt.Errorf("listing PrometheusRules: %w", err)
 	}
 	alerts := map[string]bool{}
 	note := func(o *monitoringv1.PrometheusRule, exists bool) {

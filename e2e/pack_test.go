@@ -118,7 +118,8 @@ func (e *evaluating) packs(t *testing.T) {
 		return slices.DeleteFunc(out, func(w string) bool { return m == e.Hub && !strings.Contains(w, "rulepacks") })
 	}
 	pack := samplePack(t, "sample", e.shop, 151)
-	// sent are the writes of the pack to a spoke. Others are those for an earlier test, and the AlertRule of the same name.
+	// sent returns the writes of the pack to a spoke, without those for an earlier test and for the AlertRule of the same
+	// name.
 	sent := func(m *fleet.Member) []string {
 		return slices.DeleteFunc(writes(m), func(w string) bool { return !strings.Contains(w, rule.ObjectName("evaluating", rule.KeyOf(pack))) })
 	}

@@ -98,7 +98,7 @@ func TestTrimMetadata(t *testing.T) {
 			}}},
 		},
 		"names that no API server has": {
-			in:   &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 1<<20), Name: strings.Repeat("é", 200)}},
+			in:   &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 254), Name: strings.Repeat("é", 200)}},
 			want: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 253), Name: strings.Repeat("é", 126)}},
 		},
 		"without annotations": {in: &metav1.PartialObjectMetadata{}, want: &metav1.PartialObjectMetadata{}},

@@ -402,13 +402,14 @@ func excluded(refs []monitoringv1.ObjectReference, former []monitoringv1.Prometh
 	return slices.Compact(out)
 }
 
-// bounded returns an evaluator with its features, within the limits of the hub's API. If a selector or the enforced label exceeds
-// them, the evaluator counts as one that selects nothing, and its message says why.
-func bounded(e v1alpha1.Evaluator, features []monitoringv1.EnableFeature, listensLocal bool) v1alpha1.Evaluator {
+// bounded adds features to an evaluator, and returns it within the limits of the hub's API. One that listens only locally
+// has no Service. If a selector or the enforced label exceeds the limits, the evaluator counts as one that selects nothing,
+// and its message says why.
+func bounded(e v1alpha1.Evaluator, features []monitoringv1.EnableFeature, local bool) v1alpha1.Evaluator {
 	for _, f := range features {
 		e.Features = append(e.Features, string(f))
 	}
-	if listensLocal {
+	if local {
 		e.Service, e.Message = "", listensLocally
 	}
 	// A name longer than any object name can be never excludes one.

@@ -270,11 +270,12 @@ func TestWhatIsThereStays(t *testing.T) {
 			if c.stays && len(rule.ExtraLabels(keep())) > 0 && name != "one named is gone" {
 				t.Errorf("a new rule gets %v", keep().Labels)
 			}
-			// A copy that somebody made moves nothing, and neither does what is another hub's.
-			younger, foreign := there.DeepCopy(), there.DeepCopy()
+			// A copy that somebody made moves nothing, and neither does what is another hub's, or is being deleted.
+			younger, foreign, ending := there.DeepCopy(), there.DeepCopy(), there.DeepCopy()
 			younger.Namespace, younger.CreationTimestamp = "team", metav1.NewTime(chosenAt)
 			foreign.Namespace, foreign.Labels[v1alpha1.HubLabel] = "aaa", "another"
-			if o := keep(younger, foreign, there); c.stays && o.Namespace != there.Namespace {
+			ending.Namespace, ending.DeletionTimestamp = "bbb", new(metav1.NewTime(chosenAt))
+			if o := keep(younger, foreign, ending, there); c.stays && o.Namespace != there.Namespace {
 				t.Errorf("it is to move to %s", o.Namespace)
 			}
 		})
