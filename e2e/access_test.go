@@ -282,12 +282,7 @@ func (a *access) tryManager(t *testing.T, path string, args ...string) (*fleet.M
 	if m != nil {
 		t.Cleanup(func() {
 			_ = m.Kill()
-			if strings.Contains(m.Log(), "DATA RACE") {
-				t.Error("the manager has a data race")
-			}
-			if t.Failed() {
-				t.Logf("the manager's log:\n%s", m.Log())
-			}
+			checkLog(t, m)
 		})
 	}
 	return m, err

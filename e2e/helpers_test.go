@@ -391,15 +391,21 @@ func startManagerWith(t *testing.T, f *fleet.Fleet, o fleet.ManagerOptions) *fle
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, m.Kill())
-		log := m.Log()
-		if strings.Contains(log, "DATA RACE") {
-			t.Error("the manager has a data race")
-		}
-		if t.Failed() {
-			t.Logf("the manager's log:\n%s", log)
-		}
+		checkLog(t, m)
 	})
 	return m
+}
+
+// checkLog fails the test if a manager that has ended had a data race, and shows the log of a test that failed.
+func checkLog(t *testing.T, m *fleet.Manager) {
+	t.Helper()
+	log := m.Log()
+	if strings.Contains(log, "DATA RACE") {
+		t.Error("the manager has a data race")
+	}
+	if t.Failed() {
+		t.Logf("the manager's log:\n%s", log)
+	}
 }
 
 // update changes an object, and retries on conflicts.

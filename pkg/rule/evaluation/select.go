@@ -206,7 +206,12 @@ func demands(requirements []labels.Requirement) (demanded map[string]string, ok 
 }
 
 func unmet(requirements []labels.Requirement, has map[string]string) []labels.Requirement {
-	out := slices.DeleteFunc(slices.Clone(requirements), func(r labels.Requirement) bool { return r.Matches(labels.Set(has)) })
+	var out []labels.Requirement
+	for i := range requirements {
+		if !requirements[i].Matches(labels.Set(has)) {
+			out = append(out, requirements[i])
+		}
+	}
 	slices.SortFunc(out, func(a, b labels.Requirement) int { return strings.Compare(a.String(), b.String()) })
 	return out
 }

@@ -182,5 +182,14 @@ func (a *AuditCursor) Events(filter func(AuditEvent) bool) ([]AuditEvent, error)
 		return nil, err
 	}
 	a.offset, a.events = next, append(a.events, events...)
-	return slices.DeleteFunc(slices.Clone(a.events), func(e AuditEvent) bool { return filter != nil && !filter(e) }), nil
+	if filter == nil {
+		return slices.Clone(a.events), nil
+	}
+	var accepted []AuditEvent
+	for _, event := range a.events {
+		if filter(event) {
+			accepted = append(accepted, event)
+		}
+	}
+	return accepted, nil
 }
