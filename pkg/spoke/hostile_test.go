@@ -139,8 +139,9 @@ func TestHostileAnswers(t *testing.T) {
 						ctx, cancel = context.WithTimeout(ctx, tc.timeout)
 						defer cancel()
 					}
+					const most = 85 << 20
 					began := time.Now()
-					peak := memory.Peak(func() { err = send(ctx, c, &session{rules: rules, catalog: c.catalog()}) })
+					peak := memory.Peak(most, func() { err = send(ctx, c, &session{rules: rules, catalog: c.catalog()}) })
 					took := time.Since(began)
 					t.Logf("%d KiB at most, %v: %s", peak>>10, took.Round(time.Millisecond), Clip(errorText(err), 200))
 					switch {
@@ -162,7 +163,7 @@ func TestHostileAnswers(t *testing.T) {
 					if f := disconnected(err); f.Reason == "" || (tc.tooLarge && f.Reason != v1alpha1.ReasonTooLarge) || len(f.Message) > MaxMessage+len("…") {
 						t.Errorf("it is shown as %+v", f)
 					}
-					if took > 15*time.Second || (peak > 85<<20 && !raceDetector) {
+					if took > 15*time.Second || (peak > most && !raceDetector) {
 						t.Errorf("it took %v and %d MiB", took, peak>>20)
 					}
 				})
@@ -191,6 +192,9 @@ func connectHostile(t *testing.T, answer http.HandlerFunc) (*connection, *monito
 	}
 	return c, client
 }
+
+// mostDense bounds the memory in which answers just below the bounds are decoded, in bytes.
+const mostDense = 125 << 20
 
 // Answers just below the bounds that come at once are decoded one after the other.
 func TestDenseAnswersAtOnce(t *testing.T) {
@@ -236,7 +240,7 @@ func TestDenseAnswersAtOnce(t *testing.T) {
 				_, _ = io.WriteString(w, tc.body)
 			})
 			errs := make(chan error, 16)
-			peak := memory.Peak(func() {
+			peak := memory.Peak(mostDense, func() {
 				var requests sync.WaitGroup
 				for i := range cap(errs) {
 					send := hostileRequests[[]string{"a create", "a PrometheusRule"}[i%2]]
@@ -262,7 +266,7 @@ func TestDenseAnswersAtOnce(t *testing.T) {
 			if (excess > 0) != (tc.code > 0) {
 				t.Errorf("%d answers were too large", excess)
 			}
-			if peak > 125<<20 && !raceDetector {
+			if peak > mostDense && !raceDetector {
 				t.Errorf("they took %d MiB", peak>>20)
 			}
 		})
@@ -305,14 +309,14 @@ func TestDenseAnswers(t *testing.T) {
 				lie(w, r)
 			})
 			var err error
-			peak := memory.Peak(func() {
+			peak := memory.Peak(mostDense, func() {
 				err = hostileRequests[request](asProbe(t.Context()), c, &session{rules: client, catalog: c.catalog()})
 			})
 			t.Logf("%d MiB at most: %s", peak>>20, Clip(errorText(err), 200))
 			if errors.Is(err, errTooLarge) || err != nil && !strings.Contains(err.Error(), "no") {
 				t.Errorf("it is not decoded: %v", err)
 			}
-			if peak > 125<<20 && !raceDetector {
+			if peak > mostDense && !raceDetector {
 				t.Errorf("it took %d MiB", peak>>20)
 			}
 		})
