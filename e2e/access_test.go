@@ -32,7 +32,7 @@ import (
 // used and nothing may be refused, and then without each rule in turn, where something must fail.
 func TestAccess(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	t.Run("used", allIsUsed)
 	t.Run("removed", eachIsNeeded)
 }
@@ -54,7 +54,7 @@ var notSeen = func() map[string]string {
 }()
 
 func allIsUsed(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	a := startAccess(t)
 	granted := map[string]bool{}
 	for _, role := range a.roles(t) {
@@ -109,7 +109,7 @@ func allIsUsed(t *testing.T) {
 }
 
 func eachIsNeeded(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	a := startAccess(t)
 	for _, role := range a.roles(t) {
 		// The first manager with the permission creates the namespace of generated AlertRules, once.

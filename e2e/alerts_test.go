@@ -183,7 +183,7 @@ func written(name, expr string, placement v1alpha1.ClusterSelection) *v1alpha1.A
 
 // TestEvaluation follows rules from the hub to their notifications, and breaks each link of the chain in turn.
 func TestEvaluation(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	e := startEvaluating(t, quick/2) // it often waits until the manager has looked at the Prometheus objects
 	t.Run("Deployment", e.deployment)
 	t.Run("Kinds", e.kinds)
@@ -196,7 +196,7 @@ func TestEvaluation(t *testing.T) {
 // TestFiring tests alerts in several spokes, and large numbers of alerts.
 func TestFiring(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	e := startEvaluating(t, quick)
 
 	// It needs a minute to fire, so it comes first.

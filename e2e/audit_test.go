@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,16 +102,17 @@ func (f *audited) reset(t *testing.T) {
 	}
 }
 
-// TestCostOfADeployment counts the requests for a new Deployment in the audit logs.
+// TestCostOfADeployment counts the requests for a new Deployment, and for its changes that change no rule, in the audit logs.
 func TestCostOfADeployment(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := startAudited(t)
 	f.manage(t, t.TempDir())
 	namespace(t, "shop", f.spoke)
 	f.settle(t)
 
 	f.reset(t)
-	create(t, f.spoke, deployment("shop", "web"))
+	d := deployment("shop", "web")
+	create(t, f.spoke, d)
 	ar := expectGenerated(t, f.Fleet, spokeA, "shop", "web", 1)
 	expectReady(t, f.Fleet, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
 	f.settle(t)
@@ -123,13 +125,38 @@ func TestCostOfADeployment(t *testing.T) {
 	if len(spoke) != 1 || spoke[0] != "create prometheusrules" {
 		t.Errorf("in the spoke: %v; want one create and nothing else", spoke)
 	}
+	t.Run("updates of replicas and status", func(t *testing.T) { f.updatesCostNothing(t, d) })
+}
+
+// updatesCostNothing updates a Deployment's replicas and status 50 times a second, as a rollout does.
+func (f *audited) updatesCostNothing(t *testing.T, d *appsv1.Deployment) {
+	t.Helper()
+	long(t)
+	f.reset(t)
+	const updates = 20 * 50
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for i := range updates {
+		<-tick.C
+		patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, i%7)
+		must(t, f.spoke.Client.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(patch))))
+		patch = fmt.Sprintf(`{"status":{"replicas":%d,"observedGeneration":%d}}`, i%5, i)
+		must(t, f.spoke.Client.Status().Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
+	f.settle(t)
+	hub, spoke := requests(t, f.Hub, fleet.HubUser), requests(t, f.spoke, fleet.SpokeUser)
+	t.Logf("%d updates of replicas and as many of the status in 20 s: on the hub %v, in the spoke %v", updates, hub, spoke)
+	// The counts follow the new Deployment once, later.
+	if len(hub) > counts(hub) || len(spoke) > 0 {
+		t.Errorf("requests for updates of replicas and status: on the hub %v, in the spoke %v", hub, spoke)
+	}
 }
 
 // TestRestartWritesNothing restarts the manager with 200 converged rules in a spoke, and 20 RulePacks of 50 rules in three.
 // Before, it counts what they cost.
 func TestRestartWritesNothing(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := startAudited(t, spokeB, thirdSpoke)
 	dir := t.TempDir()
 	m := f.manage(t, dir)
@@ -207,40 +234,6 @@ func TestRestartWritesNothing(t *testing.T) {
 		}
 	}
 	t.Logf("a restart over %d rules and %d RulePacks: 0 writes", 2*each, packs)
-}
-
-// TestStatusUpdatesCostNothing updates a Deployment's replicas and status 50 times a second, as a rollout
-// does.
-func TestStatusUpdatesCostNothing(t *testing.T) {
-	long(t)
-	t.Parallel()
-	f := startAudited(t)
-	f.manage(t, t.TempDir())
-	namespace(t, "shop", f.spoke)
-	d := deployment("shop", "web")
-	create(t, f.spoke, d)
-	ar := expectGenerated(t, f.Fleet, spokeA, "shop", "web", 1)
-	expectReady(t, f.Fleet, client.ObjectKeyFromObject(ar), metav1.ConditionTrue, v1alpha1.ReasonAllApplied)
-	f.settle(t)
-
-	f.reset(t)
-	const updates = 20 * 50
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for i := range updates {
-		<-tick.C
-		patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, i%7)
-		must(t, f.spoke.Client.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(patch))))
-		patch = fmt.Sprintf(`{"status":{"replicas":%d,"observedGeneration":%d}}`, i%5, i)
-		must(t, f.spoke.Client.Status().Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(patch))))
-	}
-	f.settle(t)
-	hub, spoke := requests(t, f.Hub, fleet.HubUser), requests(t, f.spoke, fleet.SpokeUser)
-	t.Logf("%d updates of replicas and as many of the status in 20 s: on the hub %v, in the spoke %v", updates, hub, spoke)
-	// The counts follow the new Deployment once, later.
-	if len(hub) > counts(hub) || len(spoke) > 0 {
-		t.Errorf("requests for updates of replicas and status: on the hub %v, in the spoke %v", hub, spoke)
-	}
 }
 
 // counts is how many of the requests write the statuses that count workloads.

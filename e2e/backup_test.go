@@ -34,7 +34,7 @@ type backup struct {
 // docs/how-to/backup.md. The rules in the spoke stay as they are.
 func TestBackup(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	page, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "backup.md"))
 	must(t, err)
 	b := &backup{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}}), dir: t.TempDir(), page: string(page)}

@@ -40,7 +40,7 @@ type braking struct {
 // TestBrake deletes rules in masses, by mistake and on purpose.
 func TestBrake(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := &braking{Fleet: start(t, fleet.Options{Spokes: []string{"first", "second"}})}
 	f.first, f.second = f.Spoke("first"), f.Spoke("second")
 	for m, n := range map[*fleet.Member]int{f.first: deployments, f.second: 5} {

@@ -27,7 +27,7 @@ import (
 // cert-manager: the manager creates none, and does not change the configuration.
 func TestCertificateOfSomebodyElse(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f, dir := start(t, fleet.Options{}), t.TempDir()
 	address, err := fleet.FreeAddress()
 	must(t, err)

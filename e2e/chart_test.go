@@ -35,7 +35,7 @@ import (
 // ServiceAccount.
 func TestChart(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Bare: true})
 	c := &chartTest{Fleet: f, spoke: f.Spoke(spokeA), values: map[string]any{
 		"allowKubeconfig": []any{"loopback"}, "webhook": map[string]any{"enabled": false}, "metrics": map[string]any{"secure": false},

@@ -20,7 +20,7 @@ import (
 
 // TestConflictIsLeftAlone creates another PrometheusRule in the place of ours.
 func TestConflictIsLeftAlone(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	ar := alertRule(ns, ns, onNamed(spokeB))
@@ -83,7 +83,7 @@ func TestConflictIsLeftAlone(t *testing.T) {
 // TestTwoHubsShareASpoke tests two hubs with one spoke, and the same rules with the same names.
 func TestTwoHubsShareASpoke(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	const ns = "shop"
 	one := start(t, fleet.Options{Spokes: []string{spokeA}})
 	hubs := []*fleet.Fleet{one, start(t, fleet.Options{})}

@@ -35,7 +35,7 @@ type covering struct {
 // maxRules, or in the spoke whose Prometheus does not answer. The intervals are those of production.
 func TestCoverage(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	c := &covering{Fleet: start(t, fleet.Options{Spokes: []string{spokeA, spokeB}, ControllerManager: true, Intervals: 1})}
 	for _, name := range []string{spokeA, spokeB} {
 		c.prometheus(t, name, name == spokeA)

@@ -31,7 +31,7 @@ type crashing struct {
 
 // TestCrash kills the manager by SIGKILL.
 func TestCrash(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f, dir := &crashing{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}})}, t.TempDir()
 	f.spoke = f.Spoke(spokeA)
 	must(t, f.Register(t.Context(), spokeA, map[string]string{"was": "on"}))
@@ -209,7 +209,7 @@ func (f *crashing) missedEvents(t *testing.T) {
 // TestCRDDeleted deletes the kind AlertRule with all its objects. That is not a decision about any of them:
 // the spokes keep theirs, and use them again when the hub is restored.
 func TestCRDDeleted(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const ns = "shop"
 	f := start(t, fleet.Options{Spokes: []string{spokeA}})
 	m := f.Spoke(spokeA)

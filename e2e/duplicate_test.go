@@ -21,7 +21,7 @@ import (
 // the other's rules as leftovers.
 func TestSameClusterTwice(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := start(t, fleet.Options{Spokes: []string{"first"}})
 	dir := t.TempDir()
 	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})

@@ -252,7 +252,7 @@ func serviceTo(t *testing.T, namespace, address string) (*corev1.Service, *corev
 // the command that the spoke shows.
 func TestTwoPrometheusFromTheStart(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	e := &evaluating{t: t, Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, ControllerManager: true, Audit: true}), shop: "shop", dir: t.TempDir()}
 	m := e.Spoke(spokeA)
 	var err error

@@ -23,12 +23,12 @@ import (
 // TestFaultAPI has spokes with healthy API servers that do not accept the rules: all that
 // kube-controller-manager and admission can do to them.
 func TestFaultAPI(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	names := []string{"homeless", "full", "denied"}
 	if testing.Short() {
 		names = []string{"denied"}
 	}
-	f := startMeasured(t, fleet.Options{Spokes: names, ControllerManager: true})
+	f := startFaulty(t, fleet.Options{Spokes: names, ControllerManager: true})
 	f.refusesLoopback(t)
 	f.manage(t)
 	places := map[string]*place{}

@@ -24,8 +24,8 @@ import (
 // TestFaultHub breaks the hub and the manager. Another test (TestLeaderElection) checks that a former leader
 // writes nothing.
 func TestFaultHub(t *testing.T) {
-	t.Parallel()
-	f := startMeasured(t, fleet.Options{Spokes: []string{"remote"}})
+	parallel(t)
+	f := startFaulty(t, fleet.Options{Spokes: []string{"remote"}})
 	front := f.frontHub(t)
 	f.manage(t)
 	at := f.place(t, "remote")

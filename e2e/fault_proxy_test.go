@@ -51,13 +51,13 @@ func (at *place) behind(t *testing.T) *faultproxy.Proxy {
 
 // TestFaultProxies has faulty proxies between the manager and its spokes.
 func TestFaultProxies(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	served, unserved := []string{"broken", "busy", "failing", "slow"}, []string{"silent", "hole"} // these begin with another address
 	if testing.Short() {
 		served, unserved = []string{"failing"}, nil
 	}
 	all := slices.Concat(served, unserved)
-	f := startMeasured(t, fleet.Options{Spokes: all})
+	f := startFaulty(t, fleet.Options{Spokes: all})
 	f.manage(t)
 	places, proxies := map[string]*place{}, map[string]*faultproxy.Proxy{}
 	for _, name := range all {

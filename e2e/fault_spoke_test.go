@@ -32,12 +32,12 @@ import (
 
 // TestFaultSpokes breaks the spokes and their registrations.
 func TestFaultSpokes(t *testing.T) {
-	t.Parallel() // fault tests mostly wait
+	parallel(t) // fault tests mostly wait
 	ready, others := []string{"frozen", "killed", "granted", "token", "rotated", "spun-1", "spun-2", "spun-3", "moved"}, []string{"other"}
 	if testing.Short() {
 		ready, others = []string{"killed"}, nil
 	}
-	f := startMeasured(t, fleet.Options{Spokes: append(others, ready...)})
+	f := startFaulty(t, fleet.Options{Spokes: append(others, ready...)})
 	if !testing.Short() {
 		_, err := f.StartSpoke(t.Context(), "bare")
 		must(t, err)

@@ -76,18 +76,6 @@ type place struct {
 	only bool
 }
 
-// measuredAtOnce is how many fleets of the fault suite may run at the same time. With more, the healthy spokes are slow
-// because the machine is. (The wars also measure, but mostly wait.)
-var measuredAtOnce = make(chan struct{}, 2)
-
-// startMeasured is startFaulty for the fault suite.
-func startMeasured(t *testing.T, o fleet.Options) *faulty {
-	t.Helper()
-	measuredAtOnce <- struct{}{}
-	t.Cleanup(func() { <-measuredAtOnce })
-	return startFaulty(t, o)
-}
-
 // startFaulty starts a fleet with a healthy spoke and others. None is registered yet.
 func startFaulty(t *testing.T, o fleet.Options) *faulty {
 	t.Helper()

@@ -38,7 +38,7 @@ const formerTemplates = 50
 // those. Otherwise it stores the keys by a CustomResourceDefinition that accepts them.
 func TestFormerTemplates(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := &former{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}})}
 	f.spoke = f.Spoke(spokeA)
 	before := os.Getenv("BEFORE")

@@ -21,7 +21,7 @@ import (
 // and makes rules fail in a healthy spoke.
 func TestHealth(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	const workloads, rules, writes = "workloads", "rules", "writes"
 	f, dir := start(t, fleet.Options{Spokes: []string{workloads, rules, writes}}), t.TempDir()
 	m := startManager(t, f, dir)

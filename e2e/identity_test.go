@@ -30,7 +30,7 @@ type exchanged struct {
 // TestAnotherClusterAtTheAddress makes another cluster answer at a spoke's address during operation, with
 // production intervals.
 func TestAnotherClusterAtTheAddress(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := &exchanged{Fleet: start(t, fleet.Options{Spokes: []string{"home", "other"}, Audit: true, Intervals: 1})}
 	f.home, f.other = f.Spoke("home"), f.Spoke("other")
 	namespace(t, "shop", f.home, f.other)
@@ -132,7 +132,7 @@ func (f *exchanged) allMade(ctx context.Context) error {
 // TestSecretsSwapped swaps the Secrets of two spokes, and confirms both, in either order.
 func TestSecretsSwapped(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := &lifecycle{Fleet: start(t, fleet.Options{Spokes: []string{"a", "b"}, Audit: true})}
 	names, places := []string{"a", "b"}, map[string]*fleet.Member{}
 	for _, name := range names {

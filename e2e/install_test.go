@@ -38,7 +38,7 @@ type installTest struct {
 // TestInstall installs Rulefleet with the plugin, upgrades it and uninstalls it, as somebody who has only the rights
 // that the plugin asks for.
 func TestInstall(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	onProcesses(t)
 	hub, err := controlplane.Start(t.Context(), controlplane.Options{Name: "hub", Audit: true, ControllerManager: true})
 	must(t, err)

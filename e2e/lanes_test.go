@@ -64,7 +64,7 @@ func hangFor(t *testing.T) (h *hook, asked *atomic.Int32, release func()) {
 // manager's.
 func TestHangingNamespaces(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	const limit = 10 * time.Second
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Intervals: 1, Audit: true})
 	m := f.Spoke(spokeA)

@@ -33,7 +33,7 @@ type replicas struct {
 // TestLeaderElection removes the leader in each possible way.
 func TestLeaderElection(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	r := &replicas{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})}
 	r.spoke = r.Spoke(spokeA)
 	namespace(t, "shop", r.spoke)

@@ -42,7 +42,7 @@ const leaveTimeout = 8 * time.Second
 // TestLifecycle tests what people do to spokes.
 func TestLifecycle(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f, dir := &lifecycle{Fleet: start(t, fleet.Options{Spokes: []string{"one", "two"}, Audit: true})}, t.TempDir()
 	for _, name := range []string{"one", "two"} {
 		namespace(t, "shop", f.Spoke(name))

@@ -21,7 +21,7 @@ import (
 // stay, and are updated when the cache is current.
 func TestOldKnowledge(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})
 	m := f.Spoke(spokeA)
 	namespace(t, "shop", m)

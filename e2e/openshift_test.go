@@ -58,7 +58,7 @@ func startOpenShift(t *testing.T) *evaluating {
 // docs/how-to/choose-prometheus.md; until then, and after it, everything is as that page says.
 func TestOpenShift(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	e := startOpenShift(t)
 	m := e.Spoke(spokeA)
 	const ruler = "ThanosRuler " + openshift.User + "/" + openshift.UserWorkload

@@ -35,7 +35,7 @@ type attempt struct {
 // TestSpokePolicy sends requests as the account of a spoke, whose permissions would allow all of them. The manager
 // itself works under this policy in a spoke of the shared fleet.
 func TestSpokePolicy(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := start(t, fleet.Options{Spokes: []string{spokeA}})
 	spoke := f.Spoke(spokeA)
 	namespace(t, "shop", spoke)
@@ -130,7 +130,7 @@ func mayRequestTokens() []client.Object {
 // TestHubPolicies sends requests as the manager's account on the hub, whose permissions would allow all of them.
 // The manager itself works under these policies in all tests.
 func TestHubPolicies(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := start(t, fleet.Options{})
 	namespace(t, "shop", f.Hub)
 	namespace(t, fleet.GeneratedNamespace, f.Hub)

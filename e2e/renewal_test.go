@@ -55,7 +55,7 @@ func (r *renewals) start(t *testing.T, elects bool) *fleet.Manager {
 // Then it may not, and then the tokens are revoked.
 func TestTokensAreRenewed(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true})
 	spoke := f.Spoke(spokeA)
 	withoutAccount(t, spoke)

@@ -95,7 +95,7 @@ func (r *restored) verify(expected func(wrote map[string]int) bool) {
 
 // TestSpokeRestored restores a spoke's etcd while the manager runs.
 func TestSpokeRestored(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := startFaulty(t, fleet.Options{Spokes: []string{"restored"}})
 	f.start(t)
 	endsWell(t, f)
@@ -155,7 +155,7 @@ func (at *place) restoreSpoke(t *testing.T, row restoreRow) {
 // then while the leader is gone and the standby has been without the hub since; and finally with one replica.
 func TestHubRestored(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := startFaulty(t, fleet.Options{})
 	f.options.LeaderElect = true
 	stop := map[*faulty]func(){f: f.keepRunning(t)}
@@ -326,7 +326,7 @@ func (at *place) wrote(t *testing.T, m *fleet.Member, since time.Time) map[strin
 // rules, so these stay until a person acknowledges it.
 func TestRestoredHubKeepsNewerRules(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := startFaulty(t, fleet.Options{})
 	f.options.LeaderElect, f.options.Pod = true, "pod" // a process that ended has no lease
 	stop := f.keepRunning(t)

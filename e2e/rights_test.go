@@ -34,7 +34,7 @@ func rulesOfClusterRole(o client.Object) *[]rbacv1.PolicyRule { return &o.(*rbac
 // TestEachRight removes each right that join grants in turn. The SpokeCluster names it, and so does join.
 func TestEachRight(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	onProcesses(t)
 	f := start(t, fleet.Options{Spokes: []string{spokeA}})
 	spoke := f.Spoke(spokeA)

@@ -164,7 +164,7 @@ func firstAuthority(s *corev1.Secret) string {
 // rotations.
 func TestRotationCostsNoRequest(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f, address := start(t, fleet.Options{}), freeAddress(t)
 	// The hub calls the webhook from the beginning, also for the manager's own objects.
 	must(t, f.InstallWebhook(t.Context(), address))
@@ -246,7 +246,7 @@ func (f *front) forward(ctx context.Context, conn net.Conn) {
 // TestReplicasServeTheWebhook runs two managers and kills the leader during a rotation.
 func TestReplicasServeTheWebhook(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := start(t, fleet.Options{})
 	hub := f.Hub
 	// The Secret is invalid, and nobody repairs it while another process leads: a replica creates a missing

@@ -32,7 +32,7 @@ type slowLink struct {
 // TestSlowLinks connects large spokes over slow links, which must take at most 50 % longer than their bytes need.
 func TestSlowLinks(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	sizes := map[string]int{"small": 500, "large": 5000}
 	links := []slowLink{
 		{name: "small-slow", spoke: "small", rate: 10_000},

@@ -35,7 +35,7 @@ type oneSpoke struct {
 // TestSpokes tests good and bad registrations of a spoke.
 func TestSpokes(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	s := &oneSpoke{Fleet: start(t, fleet.Options{Spokes: []string{"late"}, Audit: true})}
 	s.spoke = s.Spoke("late")
 	namespace(t, "shop", s.spoke)
@@ -256,7 +256,7 @@ func (s *oneSpoke) withoutCRD(t *testing.T) {
 
 // TestColumns checks the output of kubectl get.
 func TestColumns(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a, shared().Hub)
 	ar := alertRule("rule", "", onNamed(spokeA))

@@ -25,7 +25,7 @@ const readyWithin = 10 * time.Second
 // when the manager has begun to read it.
 func TestHubDownAtStart(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := startFaulty(t, fleet.Options{})
 	f.options.LeaderElect, f.options.Pod = true, "8a2f0f4c-53c4-4d0b-9d0c-0d9d1f7f2f11"
 	f.start(t)
@@ -99,7 +99,7 @@ func (at *place) waits(t *testing.T, m *fleet.Manager, name string) {
 // afterwards: a rule that is placed by hand shows nothing of the former one.
 func TestReplacedWhileNoManagerRan(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := startFaulty(t, fleet.Options{})
 	f.start(t)
 	endsWell(t, f)

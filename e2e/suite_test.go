@@ -78,7 +78,11 @@ func quickly(d time.Duration) time.Duration { return interval.Scale(quick).Of(d)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code, err := runSuite(context.Background(), m)
+	err := takePlaces()
+	code := 1
+	if err == nil {
+		code, err = runSuite(context.Background(), m)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		code = 1

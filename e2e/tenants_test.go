@@ -24,7 +24,7 @@ func tenantsRule(namespace, name string, placement v1alpha1.ClusterSelection) *v
 
 // TestTenants follows the consent of a spoke, and the limit of AlertRules, with the permissions of the chart.
 func TestTenants(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := start(t, fleet.Options{Spokes: []string{spokeA, spokeB}})
 	dir := t.TempDir()
 	args := []string{"--tenant-max-rules=2", "--protected-labels=team"}

@@ -188,7 +188,7 @@ func warHubMadeAgain(t *testing.T, at *place, name string) {
 // take the label off the Secret with its certificates.
 func TestWarOverTheWebhook(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f, address := startWar(t), freeAddress(t)
 	f.options.Webhook = address
 	f.start(t)

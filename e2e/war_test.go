@@ -188,7 +188,7 @@ func (at *place) on() v1alpha1.ClusterSelection { return onNamed(v1alpha1.Cluste
 // them the fleet is as after any fault.
 func TestWars(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f := startWar(t, "contested", "confirmed")
 	f.manage(t)
 	at := f.place(t, "contested")
@@ -324,7 +324,7 @@ func makeAgain(t *testing.T, at *place, ns string) (end func()) {
 // TestWarOfTwins lets two hubs with one id, and other rules, look after one spoke.
 func TestWarOfTwins(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	other := start(t, fleet.Options{}) // first, or what it lacks would be suspect there
 	f := startWar(t, "contested")
 	f.manage(t)

@@ -182,7 +182,7 @@ func wrote(m *fleet.Member, want ...string) error {
 // TestMutatingWebhookMakesNoLoop uses a webhook in the spoke that changes the rules.
 func TestMutatingWebhookMakesNoLoop(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	f, dir := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true}), t.TempDir()
 	m := f.Spoke(spokeA)
 	h := serveHook(t, "rewrite", rewrite)

@@ -139,7 +139,7 @@ func manifestFile(t *testing.T, name string) string {
 // again.
 func TestWhyMends(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	e := &evaluating{t: t, Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, ControllerManager: true}), dir: t.TempDir()}
 	spoke := e.Spoke(spokeA)
 	withoutAccount(t, spoke)

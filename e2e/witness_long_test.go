@@ -21,7 +21,7 @@ func TestKindsLostForLong(t *testing.T) {
 	if os.Getenv(longVariable) == "" {
 		t.Skipf("%s=1 runs it, for 12 minutes", longVariable)
 	}
-	t.Parallel()
+	parallel(t)
 	for plural, row := range map[string]struct {
 		waiting int
 		restore func(t *testing.T, l *losing)

@@ -46,7 +46,7 @@ type losing struct {
 // hand, long after held deletions would continue, or never.
 func TestKindsLost(t *testing.T) {
 	long(t)
-	t.Parallel()
+	parallel(t)
 	l := startLosing(t, shortHold)
 	// Each subtest continues the one before.
 	_ = t.Run("SpokeClusters", l.spokeClusters) && t.Run("Restarted", l.restarted) && t.Run("LabelsRestored", l.labelsRestored) &&
