@@ -188,10 +188,18 @@ test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@.ci/step 'compiling tests' go list $(RACE) -export -test -deps -f '{{with .Error}}{{.}}{{end}}' $(UNITS)
 	@.ci/step 'compiling tests without the race detector' env CGO_ENABLED=0 go list -export -test -deps -f '{{with .Error}}{{.}}{{end}}' ./...
 	@# One after the other, as each keeps the cores busy at times.
-	@$(MAKE) --no-print-directory test-measured test-units
+	@$(MAKE) --no-print-directory test-measured
+	@.ci/step 'tests (many)' $(TEST_MANY)
+	@.ci/step 'tests (units)' $(TEST_UNITS)
 	@# The wars bear other work least: if a restored hub takes 20 s to start because of it, the manager sees an outage and not
-	@# a restore. Fuzzing runs only while the CPU is idle, so it runs a fixed number of inputs and not for a fixed time.
-	@.ci/beside fuzz .ci/idle $(MAKE) --no-print-directory fuzz FUZZTIME=10000x -- 'tests that wait' $(MAKE) --no-print-directory test-wars test-e2e test-faults
+	@# a restore. What runs only while the CPU is idle has a fixed number of inputs and not a fixed time.
+	@.ci/beside 'tests that use idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests that wait' $(MAKE) --no-print-directory test-wars test-e2e test-faults
+
+.PHONY: test-idle
+test-idle: # what test-all runs while the CPU is idle
+	@.ci/step 'tests (schedules)' $(TEST_SCHEDULES)
+	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL)
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x
 
 .PHONY: programs
 programs: controlplane build pipeline note-race # the programs that tests start
@@ -210,7 +218,7 @@ test-units: programs ## Run the tests of all packages but the end-to-end tests.
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 	@# With more tests in parallel, or the fault suite beside them, the cores are always busy, and limits of time are exceeded.
-	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 6 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
+	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 5 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
 test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.

@@ -54,7 +54,7 @@ var notSeen = func() map[string]string {
 }()
 
 func allIsUsed(t *testing.T) {
-	parallel(t)
+	t.Parallel()
 	a := startAccess(t)
 	granted := map[string]bool{}
 	for _, role := range a.roles(t) {
@@ -109,7 +109,7 @@ func allIsUsed(t *testing.T) {
 }
 
 func eachIsNeeded(t *testing.T) {
-	parallel(t)
+	t.Parallel()
 	a := startAccess(t)
 	for _, role := range a.roles(t) {
 		// The first manager with the permission creates the namespace of generated AlertRules, once.

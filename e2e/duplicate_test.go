@@ -24,7 +24,7 @@ func TestSameClusterTwice(t *testing.T) {
 	parallel(t)
 	f := start(t, fleet.Options{Spokes: []string{"first"}})
 	dir := t.TempDir()
-	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})
+	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: dir})
 	must(t, err)
 	first := f.Spoke("first")
 	namespace(t, "shop", first)
@@ -46,7 +46,7 @@ func TestSameClusterTwice(t *testing.T) {
 
 	// Whichever answers first after a restart, the first one stays in charge.
 	must(t, m.Stop())
-	_, err = f.StartManager(t.Context(), fleet.ManagerOptions{Path: raceManager, Dir: dir})
+	_, err = f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: dir})
 	must(t, err)
 	throughout(t, 2*time.Second, "the first stays in charge", func(ctx context.Context) error {
 		return errors.Join(connected(ctx, f, "again", metav1.ConditionFalse, v1alpha1.ReasonDuplicateCluster), untouched(ctx, first, pr))

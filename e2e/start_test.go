@@ -58,6 +58,7 @@ func TestHubDownAtStart(t *testing.T) {
 		t.Fatal("the hub was not prepared")
 	}
 	at.waits(t, f.current(), "gone")
+	t.Run("a SpokeCluster is replaced", at.replaced)
 }
 
 // waits checks that a manager waits for its hub while it is down, and works soon after it is back.
@@ -95,17 +96,10 @@ func (at *place) waits(t *testing.T, m *fleet.Manager, name string) {
 	t.Logf("%s: ready %s after the hub was back, and at work %s after it", name, seconds(took), seconds(time.Since(back)))
 }
 
-// TestReplacedWhileNoManagerRan replaces a SpokeCluster while no manager runs, and its cluster does not answer
+// replaced replaces the SpokeCluster while no manager runs, and its cluster does not answer
 // afterwards: a rule that is placed by hand shows nothing of the former one.
-func TestReplacedWhileNoManagerRan(t *testing.T) {
-	long(t)
-	parallel(t)
-	f := startFaulty(t, fleet.Options{})
-	f.start(t)
-	endsWell(t, f)
-	at := f.place(t, healthyName)
-	at.register(t)
-	at.settle(t)
+func (at *place) replaced(t *testing.T) {
+	f := at.faulty
 	key := client.ObjectKey{Namespace: fleet.Namespace, Name: at.name + "-rule-0"}
 	expectRow(t, f.Fleet, key, at.name, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
 	must(t, f.current().Stop())
