@@ -160,8 +160,10 @@ E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) $(GO_TEST)
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests of faults. They wait most of the time.
 FAULTS := ^TestFault
-# Tests that measure time or memory run alone, without the race detector. The time of TestSlowLinks is that of its links.
+# Tests that measure time or memory run one after the other, without the race detector. The time of TestSlowLinks is that of
+# its links.
 MEASURED := AreBounded|^TestIsolation
+HOSTILE := ^TestHostileSpokesAreBounded$$
 MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounded|Isolation)' cmd pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 # Tests with many objects or hostile answers run without the race detector, which would cost almost a minute of CPU
 # time for each; so does one with a limit of time for each megabyte. Other tests of the same code run with it. Most
@@ -188,17 +190,17 @@ test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@.ci/step 'compiling tests' go list $(RACE) -export -test -deps -f '{{with .Error}}{{.}}{{end}}' $(UNITS)
 	@.ci/step 'compiling tests without the race detector' env CGO_ENABLED=0 go list -export -test -deps -f '{{with .Error}}{{.}}{{end}}' ./...
 	@# One after the other, as each keeps the cores busy at times.
-	@$(MAKE) --no-print-directory test-measured
+	@.ci/step 'tests that measure' $(MEASURE) -skip '$(HOSTILE)' $(MEASURING) ./e2e
+	@# Those of hostile spokes wait most of the time. They bear what runs only while the CPU is idle.
+	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes' $(MEASURE) -run '$(HOSTILE)' ./e2e
 	@.ci/step 'tests (many)' $(TEST_MANY)
 	@.ci/step 'tests (units)' $(TEST_UNITS)
-	@# The wars bear other work least: if a restored hub takes 20 s to start because of it, the manager sees an outage and not
-	@# a restore. What runs only while the CPU is idle has a fixed number of inputs and not a fixed time.
-	@.ci/beside 'tests that use idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests that wait' $(MAKE) --no-print-directory test-wars test-e2e test-faults
+	@$(MAKE) --no-print-directory test-wars test-e2e test-faults
 
 .PHONY: test-idle
-test-idle: # what test-all runs while the CPU is idle
-	@.ci/step 'tests (schedules)' $(TEST_SCHEDULES)
+test-idle: # what test-all runs while the CPU is idle: a fixed number of inputs, and not for a fixed time
 	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL)
+	@.ci/step 'tests (schedules)' $(TEST_SCHEDULES)
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x
 
 .PHONY: programs
@@ -217,7 +219,8 @@ test-units: programs ## Run the tests of all packages but the end-to-end tests.
 
 .PHONY: test-e2e
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
-	@# With more tests in parallel, or the fault suite beside them, the cores are always busy, and limits of time are exceeded.
+	@# Tests that wait almost all of their time run beside these five. With the fault suite beside them, the cores would
+	@# always be busy, and limits of time would be exceeded.
 	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 5 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
 
 .PHONY: test-wars
@@ -228,8 +231,7 @@ test-wars: programs ## Have another client undo what the manager writes, and res
 .PHONY: test-faults
 test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
 	@rm -f bin/faults.txt
-	@# With more fleets at the same time, the healthy spokes are slow because the machine is.
-	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -parallel 3 -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
+	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
 
 .PHONY: test-measured
 test-measured: programs ## Run the tests that measure time or memory, which run alone.

@@ -24,8 +24,7 @@ func TestSameClusterTwice(t *testing.T) {
 	parallel(t)
 	f := start(t, fleet.Options{Spokes: []string{"first"}})
 	dir := t.TempDir()
-	m, err := f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: dir})
-	must(t, err)
+	m := startManager(t, f, dir)
 	first := f.Spoke("first")
 	namespace(t, "shop", first)
 	must(t, f.Register(t.Context(), "first", nil))
@@ -46,8 +45,7 @@ func TestSameClusterTwice(t *testing.T) {
 
 	// Whichever answers first after a restart, the first one stays in charge.
 	must(t, m.Stop())
-	_, err = f.StartManager(t.Context(), fleet.ManagerOptions{Path: plainManager, Dir: dir})
-	must(t, err)
+	startManager(t, f, dir)
 	throughout(t, 2*time.Second, "the first stays in charge", func(ctx context.Context) error {
 		return errors.Join(connected(ctx, f, "again", metav1.ConditionFalse, v1alpha1.ReasonDuplicateCluster), untouched(ctx, first, pr))
 	})

@@ -258,7 +258,7 @@ func medianOf(of []sample, floors int) time.Duration {
 // spoke's answer takes 5 s and more.
 const stall = 4 * time.Second
 
-// jitter is the excess that the load of the machine can cause. With two fleets at once, p99 is below 100 ms; while other work kept
+// jitter is the excess that the load of the machine can cause. With three fleets at once, p99 is below 120 ms; while other work kept
 // both cores busy, it varied by up to a second between spells without a fault. Waiting for a bad spoke takes 5 s.
 // TestIsolation, which runs alone, detects shorter delays.
 const jitter = time.Second

@@ -350,8 +350,7 @@ func long(t *testing.T) {
 	}
 }
 
-// atOnce runs the rows of a table as subtests at the same time. Subtests that call t.Parallel wait for places among
-// all tests, while the fleet of this one runs.
+// atOnce runs the rows of a table as subtests at the same time.
 func atOnce[R any](t *testing.T, rows map[string]R, run func(t *testing.T, name string, row R)) {
 	t.Helper()
 	var all sync.WaitGroup

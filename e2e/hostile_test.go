@@ -120,7 +120,7 @@ func hostileRows() []hostileRow {
 
 // TestHostileSpokesAreBounded has spokes lie, in many ways: the manager takes little memory, serves
 // another spoke as before, says what is wrong, and serves the spoke again when that is over. The rows mostly wait, so
-// there are two fleets, and each row has the one that is free.
+// there are two fleets, and each row runs on the one that is free.
 func TestHostileSpokesAreBounded(t *testing.T) {
 	fleets := []*hostileFleet{startHostile(t), startHostile(t)}
 	var left sync.Mutex

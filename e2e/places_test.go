@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"math"
@@ -9,13 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// waiting are the longest of the tests that wait almost all of their time. They begin at once, and take no place.
-var waiting = []string{"TestSlowLinks", "TestTokensAreRenewed", "TestKindsLost", "TestEachRight"}
+// idle are the longest of the tests that wait almost all of their time. They begin at once, and take no place.
+var idle = []string{"TestSlowLinks", "TestTokensAreRenewed", "TestKindsLost", "TestEachRight"}
 
 // longest are the longest of the others. Go starts parallel tests in a random order, so that one of them could begin last,
 // and run alone in the end. These begin first.
@@ -24,28 +24,33 @@ var longest = []string{
 	"TestAccess", "TestCostOfADeployment", "TestLifecycle", "TestChart", "TestSecretsSwapped", "TestHealth",
 }
 
-// places has a number of places in which tests run at the same time.
+// mostFaults is how many fleets of the fault suite may run at the same time. With more, the healthy spokes are slow because
+// the machine is.
+const mostFaults = 3
+
+// places is a number of places in which tests run at the same time.
 type places struct {
-	mu      sync.Mutex
-	free    int
-	waiting []*placed
+	mu           sync.Mutex
+	free, faults int // the free places, and those of the fault suite that are taken
+	waiting      []*placed
 }
 
-// placed is a test that has, or waits for, a place.
+// placed is a test that has a place, or waits for one.
 type placed struct {
 	rank  int // the lowest begins first
+	fault bool
 	begin chan struct{}
 }
 
 // testPlaces has as many places as -test.parallel says.
 var testPlaces places
 
-// takePlaces makes testPlaces give the places in place of Go. Call it after flag.Parse.
+// takePlaces has testPlaces decide, instead of Go, which tests run. Call it after flag.Parse.
 func takePlaces() error {
 	f := flag.Lookup("test.parallel")
 	n, err := strconv.Atoi(f.Value.String())
-	if err != nil {
-		return fmt.Errorf("reading -test.parallel: %w", err)
+	if err != nil || n < 1 {
+		return fmt.Errorf("-test.parallel is %s; it must be at least 1", f.Value)
 	}
 	testPlaces.free = n
 	if err := f.Value.Set(strconv.Itoa(math.MaxInt32)); err != nil {
@@ -54,18 +59,19 @@ func takePlaces() error {
 	return nil
 }
 
-// parallel lets a test run at the same time as others, as t.Parallel does.
+// parallel lets a test run at the same time as others. Its subtests may call t.Parallel; they take no place.
 func parallel(t *testing.T) {
 	t.Helper()
-	if slices.Contains(waiting, t.Name()) {
+	if slices.Contains(idle, t.Name()) {
 		t.Parallel()
 		return
 	}
 	at := testPlaces.enter(t.Name()) // all tests do this before the first of them continues
 	t.Parallel()
 	began := time.Now()
-	testPlaces.await(at)
-	t.Cleanup(testPlaces.leave)
+	testPlaces.change(func() {})
+	<-at.begin
+	t.Cleanup(func() { testPlaces.leave(at) })
 	t.Logf("began after %v", time.Since(began).Round(time.Second))
 }
 
@@ -73,7 +79,7 @@ func parallel(t *testing.T) {
 func (p *places) enter(name string) *placed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := &placed{rank: len(longest), begin: make(chan struct{})}
+	at := &placed{rank: len(longest), fault: strings.HasPrefix(name, "TestFault"), begin: make(chan struct{})}
 	if i := slices.Index(longest, name); i >= 0 {
 		at.rank = i
 	}
@@ -81,66 +87,94 @@ func (p *places) enter(name string) *placed {
 	return at
 }
 
-// await waits until a test has a place.
-func (p *places) await(at *placed) {
-	p.give(0)
-	<-at.begin
+// leave frees the place of a test.
+func (p *places) leave(at *placed) {
+	p.change(func() {
+		p.free++
+		if at.fault {
+			p.faults--
+		}
+	})
 }
 
-// leave frees a place.
-func (p *places) leave() { p.give(1) }
-
-// give gives the free places, and some more, to the first tests that wait.
-func (p *places) give(more int) {
+// change makes a change, and gives the free places to the first of the waiting tests.
+func (p *places) change(by func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.free += more; p.free > 0 && len(p.waiting) > 0; p.free-- {
-		first := 0
-		for i, at := range p.waiting {
-			if at.rank < p.waiting[first].rank {
-				first = i
+	by()
+	for p.free > 0 {
+		var next *placed
+		for _, at := range p.waiting {
+			if (next == nil || at.rank < next.rank) && (!at.fault || p.faults < mostFaults) {
+				next = at
 			}
 		}
-		close(p.waiting[first].begin)
-		p.waiting = slices.Delete(p.waiting, first, first+1)
+		if next == nil {
+			return
+		}
+		p.waiting = slices.DeleteFunc(p.waiting, func(at *placed) bool { return at == next })
+		p.free--
+		if next.fault {
+			p.faults++
+		}
+		close(next.begin)
 	}
 }
 
-// TestPlaces checks that the longest tests exist, and begin first.
+// TestPlaces checks the order in which tests begin, and that all that run at the same time use parallel.
 func TestPlaces(t *testing.T) {
-	files, err := filepath.Glob("*_test.go")
-	must(t, err)
-	var source []byte
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must(t, err)
-		source = append(source, text...)
-	}
-	for _, name := range slices.Concat(waiting, longest) {
-		if !bytes.Contains(source, []byte("\nfunc "+name+"(")) {
-			t.Errorf("there is no %s", name)
-		}
-	}
 	p := &places{free: 1}
-	var all []*placed
-	for _, name := range []string{"TestA", longest[1], "TestB", longest[0]} {
-		all = append(all, p.enter(name))
+	all := map[string]*placed{}
+	for _, name := range []string{"TestA", longest[3], "TestB", longest[2]} {
+		all[name] = p.enter(name)
 	}
-	var order []int
-	for range all {
-		p.give(0)
-		for i, at := range all {
+	begun := func() (names []string) {
+		for name, at := range all {
 			select {
 			case <-at.begin:
-				if !slices.Contains(order, i) {
-					order = append(order, i)
-				}
+				names = append(names, name)
 			default:
 			}
 		}
-		p.leave()
+		return names
 	}
-	if want := []int{3, 1, 0, 2}; !slices.Equal(order, want) {
-		t.Errorf("the order is %v, want %v", order, want)
+	p.change(func() {})
+	for _, want := range []string{longest[2], longest[3], "TestA", "TestB"} {
+		if got := begun(); !slices.Equal(got, []string{want}) {
+			t.Fatalf("%v begins, want %s", got, want)
+		}
+		at := all[want]
+		delete(all, want)
+		p.leave(at)
+	}
+
+	p.free = mostFaults + 2
+	for _, name := range []string{"TestA", "TestFaultA", "TestFaultB", "TestFaultC", "TestFaultD"} {
+		all[name] = p.enter(name)
+	}
+	p.change(func() {})
+	if got := begun(); len(got) != mostFaults+1 {
+		t.Errorf("%v begin, want %d tests of faults, and another one", got, mostFaults)
+	}
+
+	files, err := filepath.Glob("*_test.go")
+	must(t, err)
+	placed := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		for _, function := range strings.Split(string(text), "\nfunc ")[1:] {
+			name, body, _ := strings.Cut(function, "(")
+			body, _, _ = strings.Cut(body, "\n}\n")
+			placed[name] = strings.Contains(body, "\n\tparallel(t)")
+			if strings.HasPrefix(name, "Test") && strings.Contains(body, "\n\tt.Parallel()") {
+				t.Errorf("%s: call parallel in place of t.Parallel", name)
+			}
+		}
+	}
+	for _, name := range slices.Concat(idle, longest) {
+		if !placed[name] {
+			t.Errorf("there is no test %s that calls parallel", name)
+		}
 	}
 }

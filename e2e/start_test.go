@@ -100,6 +100,7 @@ func (at *place) waits(t *testing.T, m *fleet.Manager, name string) {
 // afterwards: a rule that is placed by hand shows nothing of the former one.
 func (at *place) replaced(t *testing.T) {
 	f := at.faulty
+	f.options.LeaderElect, f.options.Pod, f.options.Kubeconfig = false, "", nil
 	key := client.ObjectKey{Namespace: fleet.Namespace, Name: at.name + "-rule-0"}
 	expectRow(t, f.Fleet, key, at.name, v1alpha1.PhaseApplied, v1alpha1.ReasonNoEvaluator)
 	must(t, f.current().Stop())
@@ -118,7 +119,7 @@ func (at *place) replaced(t *testing.T) {
 		return nil
 	})
 
-	f.options.Dir = t.TempDir()
+	f.options.Dir = at.t.TempDir() // the manager outlives this subtest
 	f.start(t)
 	expectCondition(t, f.Fleet, sc, v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
 	eventually(t, "the rule shows nothing of the former cluster", func(ctx context.Context) error {

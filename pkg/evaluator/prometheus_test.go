@@ -260,7 +260,7 @@ func TestRulesInPagesAreBounded(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			begin := time.Now()
 			var err error
-			const most = 12 << 20
+			const most = 10 << 20
 			peak := memory.Peak(most, func() { stats, err = c.Rules(t.Context(), Filter{}, func(r *Rule) { names[r.Name] = true }) })
 			took := time.Since(begin)
 			runtime.ReadMemStats(&after)

@@ -139,7 +139,7 @@ func TestHostileAnswers(t *testing.T) {
 						ctx, cancel = context.WithTimeout(ctx, tc.timeout)
 						defer cancel()
 					}
-					const most = 85 << 20
+					const most = 60 << 20
 					began := time.Now()
 					peak := memory.Peak(most, func() { err = send(ctx, c, &session{rules: rules, catalog: c.catalog()}) })
 					took := time.Since(began)
@@ -194,7 +194,7 @@ func connectHostile(t *testing.T, answer http.HandlerFunc) (*connection, *monito
 }
 
 // mostDense bounds the memory in which answers just below the bounds are decoded, in bytes.
-const mostDense = 125 << 20
+const mostDense = 120 << 20
 
 // Answers just below the bounds that come at once are decoded one after the other.
 func TestDenseAnswersAtOnce(t *testing.T) {

@@ -475,6 +475,21 @@ func TestContest(t *testing.T) {
 	}
 }
 
+// The event of a write is awaited only if the write changed something: otherwise there is none.
+func TestWriteWithoutAChange(t *testing.T) {
+	c := newContested(t)
+	existing := made()
+	existing.UID, existing.ResourceVersion = "uid", "7"
+	for version, want := range map[string]time.Duration{"7": 0, "8": staleRetry} {
+		answer := existing.DeepCopy()
+		answer.ResourceVersion = version
+		c.wrote(c.writeOf(existing, existing, "written with "+version), existing, answer)
+		if wait := c.yield(c.writeOf(existing, existing, "another intention"), existing); wait != want {
+			t.Errorf("after an answer of version %s, the next write waits %v, want %v", version, wait, want)
+		}
+	}
+}
+
 // An AlertRule that waits for a finalizer is not deleted again, because nobody created it again.
 func TestNoContestWithFinalizers(t *testing.T) {
 	c := newContested(t)

@@ -96,16 +96,15 @@ func (l *look) named(key reflect.Value) bool {
 // managerGC is the garbage collection target that the manager sets (cmd/manager/memory.go).
 const managerGC = 50
 
-// Peak returns the largest growth of the heap, in bytes, while a function runs. It includes garbage that is not collected
-// yet. The garbage collection target is that of the manager. Like the manager in its container, the process has a memory
-// limit, of three quarters of bound: on a busy machine, two collections can be so far apart that garbage alone would exceed
-// a bound of the function.
+// Peak returns the largest growth of the heap, in bytes, while a function runs. The garbage collection target is that of the
+// manager. A memory limit of three quarters of bound has garbage collected before it would exceed bound: on a busy machine,
+// a collection takes so long that it counts objects that are used one after the other as if they were used at once.
 func Peak(bound uint64, run func()) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(managerGC))
 	debug.FreeOSMemory()
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(now.Sys - now.HeapReleased + bound/4*3))) //nolint:gosec // it is far less
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(now.Sys - now.HeapReleased + bound/4*3))) //nolint:gosec // the sum is far below MaxInt64
 	before, peak := now.HeapAlloc, now.HeapAlloc
 	done := make(chan struct{})
 	go func() {
