@@ -20,7 +20,7 @@ import (
 
 // TestConflictIsLeftAlone creates another PrometheusRule in the place of ours.
 func TestConflictIsLeftAlone(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	ar := alertRule(ns, ns, onNamed(spokeB))

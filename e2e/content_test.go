@@ -18,7 +18,7 @@ import (
 // TestBadRuleHarmsNoOther creates a rule that no Prometheus can load among a hundred valid ones, bypassing the
 // admission webhook.
 func TestBadRuleHarmsNoOther(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	const good = 100
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
@@ -54,7 +54,7 @@ func TestBadRuleHarmsNoOther(t *testing.T) {
 // TestContent has Deployments in a spoke with every character that an API server accepts: Prometheus can load
 // their rules and those of their neighbors.
 func TestContent(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	longest := strings.Repeat("a.b-c", 50) + "end"

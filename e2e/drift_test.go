@@ -26,7 +26,7 @@ const promptly = 5 * time.Second
 
 // TestDriftIsPutBack changes a PrometheusRule in a spoke by hand, in each field that the hub decides.
 func TestDriftIsPutBack(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	otherKey := create(t, shared().Hub, alertRule(ns+"-other", ns, onNamed(spokeA)))
@@ -89,7 +89,7 @@ func TestDriftIsPutBack(t *testing.T) {
 
 // TestForeignMetadataIsKept adds metadata to our PrometheusRule that the hub does not decide.
 func TestForeignMetadataIsKept(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "owner"}}
@@ -132,7 +132,7 @@ func TestForeignMetadataIsKept(t *testing.T) {
 // TestDisownedRuleIsLeftAlone removes this hub's label from a PrometheusRule: it is no longer ours until the
 // label is back.
 func TestDisownedRuleIsLeftAlone(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	ar := alertRule(ns, ns, onNamed(spokeA))
@@ -154,7 +154,7 @@ func TestDisownedRuleIsLeftAlone(t *testing.T) {
 
 // TestGeneratedRuleIsPutBack deletes and changes a generated AlertRule on the hub.
 func TestGeneratedRuleIsPutBack(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	create(t, a, deployment(ns, "web"))

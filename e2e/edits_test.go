@@ -172,7 +172,7 @@ func (e *editing) expectEvent(reason, text string) {
 // TestEditOfAField edits fields by hand: they stay, the template decides the others, and an annotation resets
 // them.
 func TestEditOfAField(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	e := edit(t)
 	e.patch(`{"spec":{"for":"7m","labels":{"team":"shop"},"suspend":false}}`)
 	e.expect("for labels.team suspend", "7m", "warning", "as in the template")
@@ -199,7 +199,7 @@ func TestEditOfAField(t *testing.T) {
 
 // TestEditIsTakenBack removes a field that a person had set: the template's value is restored.
 func TestEditIsTakenBack(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	e := edit(t)
 	e.patch(`{"spec":{"for":"7m"}}`)
 	e.expect("for", "7m", "warning", "as in the template")
@@ -213,7 +213,7 @@ func TestEditIsTakenBack(t *testing.T) {
 
 // TestRemovedFieldStaysRemoved removes a field that the template has set.
 func TestRemovedFieldStaysRemoved(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	e := edit(t)
 	e.patch(`{"spec":{"for":null,"annotations":null}}`)
 	e.expect("annotations.summary for", "", "warning", "")
@@ -230,7 +230,7 @@ func TestRemovedFieldStaysRemoved(t *testing.T) {
 // TestRestoredValueStaysOverridden changes a field, and then sets it to the template's value: the field's
 // owner decides, not its value.
 func TestRestoredValueStaysOverridden(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	e := edit(t)
 	e.patch(`{"spec":{"for":"7m"}}`)
 	e.expect("for", "7m", "warning", "as in the template")
@@ -244,7 +244,7 @@ func TestRestoredValueStaysOverridden(t *testing.T) {
 // TestWholeObjectIsApplied applies the whole object with another manager, which then owns all fields. The
 // template gets back those that a later apply omits.
 func TestWholeObjectIsApplied(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	e := edit(t)
 	ar := &v1alpha1.AlertRule{}
 	must(t, read(t.Context(), shared().Hub, e.key, ar))
@@ -268,7 +268,7 @@ func TestWholeObjectIsApplied(t *testing.T) {
 // TestPlacementOfAGeneratedRuleIsFixed edits immutable fields, and creates an AlertRule in the place of a
 // generated one.
 func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))
@@ -304,7 +304,7 @@ func TestPlacementOfAGeneratedRuleIsFixed(t *testing.T) {
 
 // TestAnnotationsOfADeployment adjusts an alert from the spoke, as far as the template allows.
 func TestAnnotationsOfADeployment(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	e := edit(t)
 	a, d := shared().Spoke(spokeA), deployment(e.template.Name, "web")
 	annotate := func(annotations map[string]string) {

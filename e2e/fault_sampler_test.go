@@ -26,6 +26,7 @@ import (
 const (
 	sampleInterval  = 200 * time.Millisecond
 	samplePrefix    = "sample-"
+	sampleLabel     = "sample"
 	sampleNamespace = "samples"
 )
 
@@ -92,6 +93,7 @@ func (s *sampler) create(ctx context.Context) {
 			continue
 		}
 		ar := alertRule(fmt.Sprintf("%s%d", samplePrefix, i), sampleNamespace, onNamed(v1alpha1.ClusterName(s.spoke.Name())))
+		ar.Labels = map[string]string{sampleLabel: ""}
 		s.mu.Lock()
 		s.samples[ar.Name] = &sample{at: time.Now()}
 		s.mu.Unlock()

@@ -236,10 +236,14 @@ func (at *place) converged(ctx context.Context) error {
 	return nil
 }
 
+// notSamples selects the AlertRules that the sampler did not make.
+var notSamples = &client.ListOptions{Raw: &metav1.ListOptions{LabelSelector: "!" + sampleLabel}}
+
 // wanted returns the AlertRules of the place. They must all be ready and include those of all Deployments.
 func (at *place) wanted(ctx context.Context) (map[string]*v1alpha1.AlertRule, error) {
 	var list v1alpha1.AlertRuleList
-	if err := at.Hub.Client.List(ctx, &list); err != nil {
+	// There may be thousands of samples, and this is often called.
+	if err := at.Hub.Client.List(ctx, &list, notSamples); err != nil {
 		return nil, err
 	}
 	var deployments appsv1.DeploymentList
@@ -249,7 +253,7 @@ func (at *place) wanted(ctx context.Context) (map[string]*v1alpha1.AlertRule, er
 	want, made := map[string]*v1alpha1.AlertRule{}, map[string]bool{}
 	for i := range list.Items {
 		ar := &list.Items[i]
-		if !slices.Contains(ar.Spec.Placement.Names, v1alpha1.ClusterName(at.name)) || strings.HasPrefix(ar.Name, samplePrefix) {
+		if !slices.Contains(ar.Spec.Placement.Names, v1alpha1.ClusterName(at.name)) {
 			continue
 		}
 		c, r := meta.FindStatusCondition(ar.Status.Conditions, v1alpha1.ConditionReady), row(ar, at.name)

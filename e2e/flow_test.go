@@ -14,6 +14,7 @@ import (
 // TestDeploymentToPrometheusRule tests the main function: a Deployment in a spoke gets an AlertRule on the hub
 // and a PrometheusRule only in its own spoke, and both are deleted with it.
 func TestDeploymentToPrometheusRule(t *testing.T) {
+	parallelOnShared(t)
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a)
 	d := deployment(ns, "web")
@@ -46,6 +47,7 @@ func TestDeploymentToPrometheusRule(t *testing.T) {
 
 // TestAlertRuleOfAPerson follows the life of an AlertRule: created, changed, disabled, enabled, deleted.
 func TestAlertRuleOfAPerson(t *testing.T) {
+	parallelOnShared(t)
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	ar := alertRule(ns, ns, onEvery())

@@ -36,7 +36,7 @@ func workload(kind v1alpha1.WorkloadKind, namespace, name string) client.Object 
 // TestKinds has workloads of all kinds with the same name. Each has AlertRules and PrometheusRules of its own, and they
 // follow their own workload and the kinds that the template names.
 func TestKinds(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	name := unique(t)
 	m := shared().Spoke(spokeA)
 	namespace(t, name, m)

@@ -33,6 +33,7 @@ func scan(r io.Reader, name string) (float64, error) {
 // a Deployment to its PrometheusRule is measured. Requests to spokes create no series with their hosts.
 func TestMetrics(t *testing.T) {
 	onProcesses(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	create(t, a, deployment(ns, "first"))

@@ -71,7 +71,7 @@ func expectPlaced(t *testing.T, key client.ObjectKey, spokes ...string) {
 
 // TestPlacement moves a rule by names and by labels.
 func TestPlacement(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	ns := unique(t)
 	namespace(t, ns, shared().Spoke(spokeA), shared().Spoke(spokeB))
 	ar := alertRule(ns, ns, onNamed(spokeA))
@@ -104,7 +104,7 @@ func TestPlacement(t *testing.T) {
 
 // TestPlacementFollowsLabels labels a spoke, by hand and by its Secret.
 func TestPlacementFollowsLabels(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	ns := unique(t)
 	namespace(t, ns, shared().Spoke(spokeA), shared().Spoke(spokeB))
 	t.Cleanup(func() {
@@ -152,7 +152,7 @@ func TestPlacementFollowsLabels(t *testing.T) {
 
 // TestRuleNamespace checks the namespace of rules without ruleNamespace, and which namespaces are allowed.
 func TestRuleNamespace(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	other := ns + "-other"
 	namespace(t, ns, a, shared().Hub)
@@ -221,7 +221,7 @@ func TestRuleNamespace(t *testing.T) {
 
 // TestNamespaceMissing places a rule into a namespace that is created, deleted and created again.
 func TestNamespaceMissing(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, shared().Spoke(spokeB))
 	key := create(t, shared().Hub, alertRule(ns, ns, onNamed(spokeA, spokeB)))

@@ -28,18 +28,21 @@ var longest = []string{
 // the machine is.
 const mostFaults = 3
 
+// counting is a test that counts what the manager of the shared fleet does. It runs when no other test has a place.
+const counting = "TestMetrics"
+
 // places is a number of places in which tests run at the same time.
 type places struct {
-	mu           sync.Mutex
-	free, faults int // the free places, and those of the fault suite that are taken
-	waiting      []*placed
+	mu                  sync.Mutex
+	free, taken, faults int // of the taken places, faults are those of the fault suite
+	waiting             []*placed
 }
 
 // placed is a test that has a place, or waits for one.
 type placed struct {
-	rank  int // the lowest begins first
-	fault bool
-	begin chan struct{}
+	rank         int // the lowest begins first
+	fault, alone bool
+	begin        chan struct{}
 }
 
 // testPlaces has as many places as -test.parallel says.
@@ -66,7 +69,19 @@ func parallel(t *testing.T) {
 		t.Parallel()
 		return
 	}
-	at := testPlaces.enter(t.Name()) // all tests do this before the first of them continues
+	inPlace(t, false)
+}
+
+// parallelOnShared is parallel for a test on the shared fleet. These begin after all others, so that this fleet, which costs
+// CPU time as long as it runs, starts late.
+func parallelOnShared(t *testing.T) {
+	t.Helper()
+	inPlace(t, true)
+}
+
+func inPlace(t *testing.T, onShared bool) {
+	t.Helper()
+	at := testPlaces.enter(t.Name(), onShared) // all tests do this before the first of them continues
 	t.Parallel()
 	began := time.Now()
 	testPlaces.change(func() {})
@@ -76,11 +91,16 @@ func parallel(t *testing.T) {
 }
 
 // enter makes a test wait for a place.
-func (p *places) enter(name string) *placed {
+func (p *places) enter(name string, onShared bool) *placed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := &placed{rank: len(longest), fault: strings.HasPrefix(name, "TestFault"), begin: make(chan struct{})}
-	if i := slices.Index(longest, name); i >= 0 {
+	at := &placed{rank: len(longest), fault: strings.HasPrefix(name, "TestFault"), alone: name == counting, begin: make(chan struct{})}
+	switch i := slices.Index(longest, name); {
+	case at.alone:
+		at.rank += 2
+	case onShared:
+		at.rank++
+	case i >= 0:
 		at.rank = i
 	}
 	p.waiting = append(p.waiting, at)
@@ -91,6 +111,7 @@ func (p *places) enter(name string) *placed {
 func (p *places) leave(at *placed) {
 	p.change(func() {
 		p.free++
+		p.taken--
 		if at.fault {
 			p.faults--
 		}
@@ -105,7 +126,7 @@ func (p *places) change(by func()) {
 	for p.free > 0 {
 		var next *placed
 		for _, at := range p.waiting {
-			if (next == nil || at.rank < next.rank) && (!at.fault || p.faults < mostFaults) {
+			if (next == nil || at.rank < next.rank) && (!at.fault || p.faults < mostFaults) && (!at.alone || p.taken == 0) {
 				next = at
 			}
 		}
@@ -114,6 +135,7 @@ func (p *places) change(by func()) {
 		}
 		p.waiting = slices.DeleteFunc(p.waiting, func(at *placed) bool { return at == next })
 		p.free--
+		p.taken++
 		if next.fault {
 			p.faults++
 		}
@@ -125,8 +147,8 @@ func (p *places) change(by func()) {
 func TestPlaces(t *testing.T) {
 	p := &places{free: 1}
 	all := map[string]*placed{}
-	for _, name := range []string{"TestA", longest[3], "TestB", longest[2]} {
-		all[name] = p.enter(name)
+	for _, name := range []string{counting, "TestOnShared", "TestA", longest[3], "TestB", longest[2]} {
+		all[name] = p.enter(name, name == "TestOnShared")
 	}
 	begun := func() (names []string) {
 		for name, at := range all {
@@ -139,7 +161,7 @@ func TestPlaces(t *testing.T) {
 		return names
 	}
 	p.change(func() {})
-	for _, want := range []string{longest[2], longest[3], "TestA", "TestB"} {
+	for _, want := range []string{longest[2], longest[3], "TestA", "TestB", "TestOnShared", counting} {
 		if got := begun(); !slices.Equal(got, []string{want}) {
 			t.Fatalf("%v begins, want %s", got, want)
 		}
@@ -149,12 +171,12 @@ func TestPlaces(t *testing.T) {
 	}
 
 	p.free = mostFaults + 2
-	for _, name := range []string{"TestA", "TestFaultA", "TestFaultB", "TestFaultC", "TestFaultD"} {
-		all[name] = p.enter(name)
+	for _, name := range []string{counting, "TestA", "TestFaultA", "TestFaultB", "TestFaultC", "TestFaultD"} {
+		all[name] = p.enter(name, false)
 	}
 	p.change(func() {})
-	if got := begun(); len(got) != mostFaults+1 {
-		t.Errorf("%v begin, want %d tests of faults, and another one", got, mostFaults)
+	if got := begun(); len(got) != mostFaults+1 || slices.Contains(got, counting) {
+		t.Errorf("%v begin, want %d tests of faults, and TestA", got, mostFaults)
 	}
 
 	files, err := filepath.Glob("*_test.go")
@@ -166,13 +188,16 @@ func TestPlaces(t *testing.T) {
 		for _, function := range strings.Split(string(text), "\nfunc ")[1:] {
 			name, body, _ := strings.Cut(function, "(")
 			body, _, _ = strings.Cut(body, "\n}\n")
-			placed[name] = strings.Contains(body, "\n\tparallel(t)")
+			placed[name] = strings.Contains(body, "\n\tparallel(t)") || (name == counting && strings.Contains(body, "\n\tparallelOnShared(t)"))
+			if strings.HasPrefix(name, "Test") && strings.Contains(body, "shared()") && strings.Contains(body, "\n\tparallel(t)") {
+				t.Errorf("%s: call parallelOnShared, as it uses the shared fleet", name)
+			}
 			if strings.HasPrefix(name, "Test") && strings.Contains(body, "\n\tt.Parallel()") {
 				t.Errorf("%s: call parallel in place of t.Parallel", name)
 			}
 		}
 	}
-	for _, name := range slices.Concat(idle, longest) {
+	for _, name := range slices.Concat(idle, longest, []string{counting}) {
 		if !placed[name] {
 			t.Errorf("there is no test %s that calls parallel", name)
 		}

@@ -256,7 +256,7 @@ func (s *oneSpoke) withoutCRD(t *testing.T) {
 
 // TestColumns checks the output of kubectl get.
 func TestColumns(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a, shared().Hub)
 	ar := alertRule("rule", "", onNamed(spokeA))

@@ -97,7 +97,7 @@ func expectMade(t *testing.T, template string, paths ...string) []client.ObjectK
 // TestTemplateSelects selects by the labels of Deployments, spokes and namespaces, and by name. TestMatches has every
 // combination.
 func TestTemplateSelects(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	name := unique(t)
 	gold, plain := name+"-gold", name+"-plain"
 	for _, m := range []*fleet.Member{shared().Spoke(spokeA), shared().Spoke(spokeB)} {
@@ -148,7 +148,7 @@ func TestTemplateSelects(t *testing.T) {
 
 // TestTemplateIsEdited changes the alert of a template.
 func TestTemplateIsEdited(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, b, ns := shared().Spoke(spokeA), shared().Spoke(spokeB), unique(t)
 	namespace(t, ns, a, b)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))
@@ -179,7 +179,7 @@ func TestTemplateIsEdited(t *testing.T) {
 
 // TestTemplateFollowsLabels removes the labels by which a template selects, and restores them.
 func TestTemplateFollowsLabels(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, name := shared().Spoke(spokeA), unique(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{name: "ns"}}}
 	must(t, a.Client.Create(t.Context(), ns))
@@ -229,7 +229,7 @@ func deploymentOf(namespace, name, key, value string) *appsv1.Deployment {
 
 // TestInvalidTemplateKeepsItsRules makes a template invalid: its rules stay until it is valid again.
 func TestInvalidTemplateKeepsItsRules(t *testing.T) {
-	parallel(t)
+	parallelOnShared(t)
 	a, ns := shared().Spoke(spokeA), unique(t)
 	namespace(t, ns, a)
 	tpl := template(ns, v1alpha1.NamespaceName(ns))

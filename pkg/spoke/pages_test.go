@@ -126,6 +126,16 @@ func times(n, from int, err error) func(int) error {
 	}
 }
 
+// after fails each page that begins at an index or later.
+func after(from int, err error) func(int) error {
+	return func(asked int) error {
+		if asked < from {
+			return nil
+		}
+		return err
+	}
+}
+
 func TestPages(t *testing.T) {
 	reset := errors.New("connection reset by peer")
 	for name, tc := range map[string]struct {
@@ -471,8 +481,8 @@ func TestReadingIsLost(t *testing.T) {
 		"slow pages":          {wait: 50 * time.Second},
 		"slower pages":        {wait: 80 * time.Second},
 		"nothing works":       {fail: times(-1, 0, errors.New("cut")), lost: syncTimeout},
-		"it does not get on":  {fail: times(-1, 100, errors.New("cut")), lost: syncTimeout},
-		"it is slow":          {fail: times(-1, 100, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
+		"it does not get on":  {fail: after(leastPage, errors.New("cut")), lost: syncTimeout},
+		"it is slow":          {fail: after(leastPage, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
 		"once in a while":     {fail: every(3, errors.New("cut"))},
 		"the account may not": {fail: times(-1, 0, apierrors.NewForbidden(rulesResource, "", nil)), lost: syncTimeout},
 	} {
