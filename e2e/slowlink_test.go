@@ -36,7 +36,7 @@ func TestSlowLinks(t *testing.T) {
 	sizes := map[string]int{"small": 500, "large": 5000}
 	links := []slowLink{
 		{name: "small-slow", spoke: "small", rate: 10_000},
-		{name: "large-slow", spoke: "large", rate: 50_000},
+		{name: "large-slow", spoke: "large", rate: 20_000},
 		{name: "large-plain", spoke: "large", rate: 100_000, plain: true},
 	}
 	f := start(t, fleet.Options{Intervals: 1, Audit: true})
