@@ -123,24 +123,21 @@ func hostileRows() []hostileRow {
 // there are two fleets, and each row runs on the one that is free.
 func TestHostileSpokesAreBounded(t *testing.T) {
 	fleets := []*hostileFleet{startHostile(t), startHostile(t)}
-	var left sync.Mutex
-	rows := hostileRows()
-	next := func() (row hostileRow, ok bool) {
-		left.Lock()
-		defer left.Unlock()
-		for len(rows) > 0 && !ok {
-			row, rows = rows[0], rows[1:]
-			ok = row.short || os.Getenv(longVariable) != ""
+	all := hostileRows()
+	rows := make(chan hostileRow, len(all))
+	for _, row := range all {
+		if row.short || os.Getenv(longVariable) != "" {
+			rows <- row
 		}
-		return row, ok
 	}
+	close(rows)
 	for _, h := range fleets {
 		h.measure(t)
 	}
 	var lanes sync.WaitGroup
 	for _, h := range fleets {
 		lanes.Go(func() {
-			for row, ok := next(); ok; row, ok = next() {
+			for row := range rows {
 				t.Run(row.name, func(t *testing.T) { h.run(t, row) })
 			}
 		})

@@ -34,7 +34,7 @@ const counting = "TestMetrics"
 // places is a number of places in which tests run at the same time.
 type places struct {
 	mu                  sync.Mutex
-	free, taken, faults int // of the taken places, faults are those of the fault suite
+	size, taken, faults int // of the taken places, faults are those of the fault suite
 	waiting             []*placed
 }
 
@@ -55,7 +55,7 @@ func takePlaces() error {
 	if err != nil || n < 1 {
 		return fmt.Errorf("-test.parallel is %s; it must be at least 1", f.Value)
 	}
-	testPlaces.free = n
+	testPlaces.size = n
 	if err := f.Value.Set(strconv.Itoa(math.MaxInt32)); err != nil {
 		return fmt.Errorf("setting -test.parallel: %w", err)
 	}
@@ -110,7 +110,6 @@ func (p *places) enter(name string, onShared bool) *placed {
 // leave frees the place of a test.
 func (p *places) leave(at *placed) {
 	p.change(func() {
-		p.free++
 		p.taken--
 		if at.fault {
 			p.faults--
@@ -123,7 +122,7 @@ func (p *places) change(by func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	by()
-	for p.free > 0 {
+	for p.taken < p.size {
 		var next *placed
 		for _, at := range p.waiting {
 			if (next == nil || at.rank < next.rank) && (!at.fault || p.faults < mostFaults) && (!at.alone || p.taken == 0) {
@@ -134,7 +133,6 @@ func (p *places) change(by func()) {
 			return
 		}
 		p.waiting = slices.DeleteFunc(p.waiting, func(at *placed) bool { return at == next })
-		p.free--
 		p.taken++
 		if next.fault {
 			p.faults++
@@ -145,7 +143,7 @@ func (p *places) change(by func()) {
 
 // TestPlaces checks the order in which tests begin, and that all that run at the same time use parallel.
 func TestPlaces(t *testing.T) {
-	p := &places{free: 1}
+	p := &places{size: 1}
 	all := map[string]*placed{}
 	for _, name := range []string{counting, "TestOnShared", "TestA", longest[3], "TestB", longest[2]} {
 		all[name] = p.enter(name, name == "TestOnShared")
@@ -170,7 +168,7 @@ func TestPlaces(t *testing.T) {
 		p.leave(at)
 	}
 
-	p.free = mostFaults + 2
+	p.size = mostFaults + 2
 	for _, name := range []string{counting, "TestA", "TestFaultA", "TestFaultB", "TestFaultC", "TestFaultD"} {
 		all[name] = p.enter(name, false)
 	}

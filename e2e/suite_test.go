@@ -78,11 +78,7 @@ func quickly(d time.Duration) time.Duration { return interval.Scale(quick).Of(d)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	err := takePlaces()
-	code := 1
-	if err == nil {
-		code, err = runSuite(context.Background(), m)
-	}
+	code, err := runSuite(context.Background(), m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		code = 1
@@ -91,6 +87,9 @@ func TestMain(m *testing.M) {
 }
 
 func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
+	if err := takePlaces(); err != nil {
+		return 1, err
+	}
 	switch *provider {
 	case providerKind:
 		return runOnKind(ctx, m)
