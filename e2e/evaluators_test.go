@@ -168,10 +168,7 @@ func (e *evaluating) tenants(t *testing.T) {
 			for _, ns := range []string{"tenant-a", "tenant-b", "tenant-c"} {
 				namespace(t, ns, m)
 			}
-			ip := pod.Status
 			eventually(t, "the pod is created", func(ctx context.Context) error { return m.Client.Create(ctx, pod) }) // needs the namespace's ServiceAccount
-			pod.Status = ip
-			must(t, m.Client.Status().Update(t.Context(), pod))
 			for _, o := range []client.Object{service, endpoints, first, second, third} {
 				must(t, m.Client.Create(t.Context(), o))
 			}
@@ -228,8 +225,8 @@ func (e *evaluating) tenants(t *testing.T) {
 	remove(t, e.Hub, ar)
 }
 
-// serviceTo returns a Service that leads to a server, and what it takes for that: the API server's proxy only sends
-// requests to the addresses of pods.
+// serviceTo returns a Service that leads to a server at pipeline.Address, and what it takes for that: the API server's
+// proxy only sends requests to the addresses of pods. That is the address that the pipeline assigns to each pod.
 //
 //nolint:staticcheck // Endpoints are deprecated, and what the API server's proxy reads
 func serviceTo(t *testing.T, namespace, address string) (*corev1.Service, *corev1.Endpoints, *corev1.Pod) {
@@ -244,7 +241,6 @@ func serviceTo(t *testing.T, namespace, address string) (*corev1.Service, *corev
 		Addresses: []corev1.EndpointAddress{{IP: u.Hostname(), TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: key.Name}}}, Ports: []corev1.EndpointPort{{Name: pipeline.PortName, Port: int32(port)}},
 	}}}
 	pod := &corev1.Pod{ObjectMeta: key, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "prometheus", Image: "prometheus"}}}}
-	pod.Status.PodIP, pod.Status.PodIPs = u.Hostname(), []corev1.PodIP{{IP: u.Hostname()}}
 	return service, endpoints, pod
 }
 
