@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# e2e/controlplane/build.sh [OUT]: puts the programs of a control plane and the
-# CustomResourceDefinitions of prometheus-operator into OUT (default: bin/k8s).
+# e2e/controlplane/build.sh [OUT]: puts the programs of a control plane, the data that clusters begin with (a seed),
+# and the CustomResourceDefinitions of prometheus-operator into OUT (default: bin/k8s).
 #
 # OUT/etcd, OUT/kube-apiserver, … are links to one binary. See ../cached-build.sh.
 set -euo pipefail
@@ -33,6 +33,7 @@ readonly version major=${BASH_REMATCH[1]} minor=${BASH_REMATCH[2]}
 
 binary_hash=$({ go env GOVERSION GOOS GOARCH && sha256sum go.mod go.sum ./*.go build.sh ../cached-build.sh; } | digest)
 crds_hash=$(sha256sum build.sh ../monitoring/go.mod ../monitoring/go.sum | digest)
+seed_hash=$({ echo "$binary_hash" && cat "$root"/pkg/testing/controlplane/*.go; } | digest)
 use controlplane "$binary_hash" "$out"
 
 binary_is_placed() {
@@ -50,6 +51,8 @@ crds_are_placed() {
 		[[ -s $out/crds/monitoring.coreos.com_$crd.yaml ]] || return 1
 	done
 }
+
+seed_is_placed() { [[ -d $out/seed && $(content "$out/.seed") == "$seed_hash" ]]; }
 
 place_binary() {
 	local p=k8s.io/component-base/version name
@@ -83,7 +86,14 @@ place_crds() {
 	say "${#crds[@]} CustomResourceDefinitions of prometheus-operator are in $shown/crds"
 }
 
-if binary_is_placed && crds_are_placed; then
+place_seed() {
+	rm -f "$out/.seed"
+	CGO_ENABLED=0 go -C "$root" run ./pkg/testing/controlplane/seed "$out"
+	echo "$seed_hash" | write "$out/.seed"
+	say "the data that clusters begin with is in $shown/seed"
+}
+
+if binary_is_placed && crds_are_placed && seed_is_placed; then
 	say "$version in $shown is up to date"
 	exit
 fi
@@ -91,3 +101,4 @@ fi
 lock
 if ! binary_is_placed; then place_binary; fi
 if ! crds_are_placed; then place_crds; fi
+if ! seed_is_placed; then place_seed; fi

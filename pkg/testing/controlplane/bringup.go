@@ -178,7 +178,7 @@ func (c *Cluster) startAPIServerOn(ctx context.Context, port int) error {
 // startAPIServer starts the API server on the port already chosen, and waits
 // until it is ready.
 func (c *Cluster) startAPIServer(ctx context.Context) error {
-	p, err := c.run(ctx, apiServerName, apiServerArgs(c.port, c.opts.Audit))
+	p, err := c.run(ctx, apiServerName, apiServerArgs(c.port, c.opts))
 	if err != nil {
 		return err
 	}

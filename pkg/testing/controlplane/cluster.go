@@ -71,6 +71,9 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.writePKI(); err != nil {
 		return err
 	}
+	if err := c.sow(); err != nil {
+		return err
+	}
 	if err := c.startEtcd(ctx); err != nil {
 		return err
 	}

@@ -65,6 +65,16 @@ func (c onCluster) distinct(t *testing.T) {
 	if uid(one) == uid(two) {
 		t.Errorf("both clusters have the identity %s", uid(one))
 	}
+	role := func(c *Cluster) types.UID {
+		admin, err := client(t, c).RbacV1().ClusterRoles().Get(t.Context(), "cluster-admin", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return admin.UID
+	}
+	if role(one) != role(two) {
+		t.Error("the clusters do not begin with the data of the seed")
+	}
 	// A client of one is a stranger to the other, even as an administrator.
 	config := two.RESTConfig()
 	config.CertData, config.KeyData = one.admin.cert, one.admin.key

@@ -95,7 +95,7 @@ func etcdArgs() []string {
 
 // apiServerArgs uses the default admission. The endpoints of the Service default/kubernetes are omitted,
 // because they must not be a loopback address.
-func apiServerArgs(port int, audit bool) []string {
+func apiServerArgs(port int, o Options) []string {
 	pki := func(file string) string { return filepath.Join(pkiDir, file) }
 	args := []string{
 		"--etcd-servers=unix:" + etcdSocket,
@@ -114,7 +114,10 @@ func apiServerArgs(port int, audit bool) []string {
 		"--service-account-signing-key-file=" + pki(serviceAccountKey),
 		"--profiling=false",
 	}
-	if audit {
+	if o.seeding {
+		args = append(args, "--disable-admission-plugins=NamespaceLifecycle")
+	}
+	if o.Audit {
 		args = append(args,
 			"--audit-policy-file="+auditPolicyFile,
 			"--audit-log-path="+auditLogFile,

@@ -52,6 +52,9 @@ type Options struct {
 
 	// Output receives a line of progress for each step; nil discards them.
 	Output io.Writer
+
+	// seeding lets the administrator delete kube-system.
+	seeding bool
 }
 
 // withDefaults returns the options with defaults for empty fields, except Dir and Port, which are chosen when
