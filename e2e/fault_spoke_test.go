@@ -33,7 +33,7 @@ import (
 // TestFaultSpokes breaks the spokes and their registrations.
 func TestFaultSpokes(t *testing.T) {
 	parallel(t) // fault tests mostly wait
-	ready, others := []string{"frozen", "killed", "granted", "token", "rotated", "spun-1", "spun-2", "spun-3", "moved"}, []string{"other"}
+	ready, others := []string{"frozen", "killed", "granted", "token", "moved"}, []string{"other"}
 	if testing.Short() {
 		ready, others = []string{"killed"}, nil
 	}
@@ -61,10 +61,6 @@ func TestFaultSpokes(t *testing.T) {
 	f.lanes(t, places, map[string]func(at *place){
 		"frozen": frozenRows, "killed": killedRows, "bare": bareRows, "granted": grantedRows, "token": tokenRows, "moved": movedRows,
 	})
-	if at := places["rotated"]; at != nil {
-		at.t = t
-		rotatedRows(at, places["spun-1"], places["spun-2"], places["spun-3"])
-	}
 	places["killed"].t = t
 	places["killed"].row("killed, and back after the manager was restarted", rowOptions{hubDown: true}, func(r *fault) {
 		r.inject(func() { must(t, r.m.Kill()) }, func() { _ = r.m.Restart(context.WithoutCancel(t.Context())) })
@@ -228,13 +224,28 @@ func tokenRows(at *place) {
 // rotations is the number of kubeconfig replacements.
 const rotations = 500
 
-// rotatedRows rotates the kubeconfigs of several spokes at a time, because a takeover mostly waits. No other row runs at
-// the same time: when a spoke comes back, its goroutines would look like a leak.
-func rotatedRows(at *place, beside ...*place) {
-	at.row(strconv.Itoa(rotations)+" rotations", rowOptions{}, func(r *fault) {
-		rotated := []*rotation{at.rotation(r.t)}
-		for _, b := range beside {
-			rotated = append(rotated, b.rotation(r.t))
+// TestFaultRotations replaces the kubeconfigs of several spokes at a time, because a takeover mostly waits. No other row
+// runs at the same time: when a spoke comes back, its goroutines would look like a leak.
+func TestFaultRotations(t *testing.T) {
+	long(t)
+	parallel(t)
+	names := []string{"rotated", "spun-1", "spun-2", "spun-3"}
+	f := startFaulty(t, fleet.Options{Spokes: names})
+	f.manage(t)
+	var places []*place
+	for _, name := range names {
+		at := f.place(t, name)
+		at.register(t)
+		places = append(places, at)
+	}
+	for _, at := range places {
+		at.settle(t)
+	}
+	f.measure(t)
+	places[0].row(strconv.Itoa(rotations)+" rotations", rowOptions{}, func(r *fault) {
+		var rotated []*rotation
+		for _, at := range places {
+			rotated = append(rotated, at.rotation(r.t))
 		}
 		rotate := func(from, to int) {
 			for i := from; i < to; i += len(rotated) {

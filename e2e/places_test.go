@@ -20,13 +20,14 @@ var idle = []string{"TestSlowLinks", "TestTokensAreRenewed", "TestKindsLost", "T
 // longest are the longest of the others. Go starts parallel tests in a random order, so that one of them could begin last,
 // and run alone in the end. These begin first.
 var longest = []string{
-	"TestFaultSpokes", "TestFaultHub", "TestEvaluation", "TestCoverage", "TestFiring", "TestBackup", "TestWhyMends", "TestBrake", "TestJoin",
-	"TestAccess", "TestCostOfADeployment", "TestLifecycle", "TestChart", "TestSecretsSwapped", "TestHealth",
+	"TestFaultHub", "TestFaultSpokes", "TestFaultProxies", "TestFaultRotations", "TestFaultAPI", "TestEvaluation", "TestCoverage", "TestFiring",
+	"TestBackup", "TestWhyMends", "TestBrake", "TestJoin", "TestAccess", "TestCostOfADeployment", "TestLifecycle", "TestChart",
+	"TestSecretsSwapped", "TestHealth",
 }
 
 // mostFaults is how many fleets of the fault suite may run at the same time. With more, the healthy spokes are slow because
 // the machine is.
-const mostFaults = 3
+const mostFaults = 4
 
 // counting is a test that counts what the manager of the shared fleet does. It runs when no other test has a place.
 const counting = "TestMetrics"
@@ -169,7 +170,7 @@ func TestPlaces(t *testing.T) {
 	}
 
 	p.size = mostFaults + 2
-	for _, name := range []string{counting, "TestA", "TestFaultA", "TestFaultB", "TestFaultC", "TestFaultD"} {
+	for _, name := range []string{counting, "TestA", "TestFaultA", "TestFaultB", "TestFaultC", "TestFaultD", "TestFaultE"} {
 		all[name] = p.enter(name, false)
 	}
 	p.change(func() {})
