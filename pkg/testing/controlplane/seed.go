@@ -97,10 +97,13 @@ func copySeed(to, from string) error {
 	})
 }
 
-// sow gives a new cluster the data of the seed, if there is one.
+// sow gives a new cluster the data of the seed, if there is one, and it is not replaced at this time.
 func (c *Cluster) sow() error {
 	err := os.CopyFS(c.path(dataDir), os.DirFS(filepath.Join(c.opts.BinDir, seedDir)))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.RemoveAll(c.path(dataDir))
+	}
+	if err != nil {
 		return fmt.Errorf("copying the seed: %w", err)
 	}
 	return nil
