@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -93,24 +94,35 @@ func (r *restored) verify(expected func(wrote map[string]int) bool) {
 	must(t, r.converged(t.Context()))
 }
 
-// TestSpokeRestored restores a spoke's etcd while the manager runs.
+// TestSpokeRestored restores the etcd of spokes while the manager runs, each in its own way.
 func TestSpokeRestored(t *testing.T) {
 	parallel(t)
-	f := startFaulty(t, fleet.Options{Spokes: []string{"restored"}})
+	rows := restoreRows
+	if testing.Short() {
+		rows = rows[:1]
+	}
+	names := []string{}
+	for _, row := range rows {
+		names = append(names, "restored-"+row.name)
+	}
+	f := startFaulty(t, fleet.Options{Spokes: names})
 	f.start(t)
 	endsWell(t, f)
 	f.healthy = f.place(t, healthyName)
-	at := f.place(t, "restored")
-	for _, at := range []*place{f.healthy, at} {
+	places := []*place{f.healthy}
+	for _, name := range names {
+		places = append(places, f.place(t, name))
+	}
+	for _, at := range places {
 		at.register(t)
+	}
+	for _, at := range places {
 		at.settle(t)
 	}
-	for _, row := range restoreRows {
+	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			if row.lost > 0 {
-				long(t)
-			}
-			at.restoreSpoke(t, row)
+			t.Parallel()
+			places[i+1].restoreSpoke(t, row)
 		})
 	}
 }
@@ -141,8 +153,8 @@ func (at *place) restoreSpoke(t *testing.T, row restoreRow) {
 		n := wrote["create"]
 		return wrote["update"] == 1 && n >= 1 && n <= 3 && wrote["delete"] == n
 	})
-	if log := at.current().Log()[said:]; strings.Contains(log, restoredMessage) {
-		t.Logf("%s: the manager says: %s", row.name, lastLineWith(log, restoredMessage))
+	if line := lastLineWith(at.current().Log()[said:], restoredMessage, strconv.Quote(at.name)); line != "" {
+		t.Logf("%s: the manager says: %s", row.name, line)
 	} else if row.lost > 0 {
 		t.Error("the manager does not say that the spoke was restored")
 	}
@@ -151,33 +163,53 @@ func (at *place) restoreSpoke(t *testing.T, row restoreRow) {
 	}
 }
 
-// TestHubRestored restores the hub's etcd while a leader and a standby run, which are restarted when they end;
-// then while the leader is gone and the standby has been without the hub since; and finally with one replica.
+// replicated is a fleet with two managers, which are restarted when they end. One leads, and the other is a standby.
+type replicated struct {
+	*place
+	replicas []*faulty
+	stop     map[*faulty]func()
+}
+
+func startReplicated(t *testing.T) *replicated {
+	t.Helper()
+	f := startFaulty(t, fleet.Options{})
+	f.options.LeaderElect = true
+	r := &replicated{stop: map[*faulty]func(){f: f.keepRunning(t)}}
+	endsWell(t, f)
+	r.place = f.place(t, healthyName)
+	f.healthy = r.place
+	r.register(t)
+	r.settle(t)
+	second := &faulty{Fleet: f.Fleet, options: f.options, intervals: f.intervals, canaries: f.canaries, foreign: f.foreign, healthy: r.place}
+	second.options.Dir = t.TempDir()
+	r.stop[second] = second.keepRunning(t)
+	endsWell(t, second)
+	r.replicas = []*faulty{f, second}
+	return r
+}
+
+// TestHubRestored restores the hub's etcd while a leader and a standby run.
 func TestHubRestored(t *testing.T) {
 	long(t)
 	parallel(t)
-	f := startFaulty(t, fleet.Options{})
-	f.options.LeaderElect = true
-	stop := map[*faulty]func(){f: f.keepRunning(t)}
-	endsWell(t, f)
-	at := f.place(t, healthyName)
-	f.healthy = at
-	at.register(t)
-	at.settle(t)
-	standby := &faulty{Fleet: f.Fleet, options: f.options, intervals: f.intervals, canaries: f.canaries, foreign: f.foreign, healthy: at}
-	standby.options.Dir = t.TempDir()
-	stop[standby] = standby.keepRunning(t)
-	endsWell(t, standby)
+	r := startReplicated(t)
 	for _, row := range restoreRows[:2] {
-		t.Run(row.name, func(t *testing.T) { at.restoreHub(t, row, nil, f, standby) })
+		t.Run(row.name, func(t *testing.T) { r.restoreHub(t, row, nil, r.replicas...) })
 	}
-	row := restoreRow{name: "standby", lost: 500, away: longAway}
+}
+
+// TestHubOfAStandbyRestored restores the hub's etcd while the leader is gone and the standby has been without the hub
+// since; and then with one replica.
+func TestHubOfAStandbyRestored(t *testing.T) {
+	long(t)
+	parallel(t)
+	r := startReplicated(t)
 	var left *faulty
-	t.Run(row.name, func(t *testing.T) {
-		leads, other := leading(t, f, standby)
+	t.Run("standby", func(t *testing.T) {
+		leads, other := leading(t, r.replicas...)
 		left = other
 		before := len(left.current().Log())
-		at.restoreHub(t, row, func() { stop[leads](); must(t, leads.current().Kill()) }, left)
+		r.restoreHub(t, restoreRow{name: "standby", lost: 500, away: longAway}, func() { r.stop[leads](); must(t, leads.current().Kill()) }, left)
 		log, _, _ := strings.Cut(left.current().Log()[before:], "this replica exits")
 		if strings.Contains(log, "Starting workers") {
 			t.Error("the standby has led by what it knew before the restore")
@@ -185,8 +217,7 @@ func TestHubRestored(t *testing.T) {
 		t.Logf("it was asked whether to lead, and did not, %d times", strings.Count(log, "this replica does not hold the lease yet"))
 	})
 	t.Run("one replica", func(t *testing.T) {
-		long(t)
-		at.restoreHub(t, restoreRow{name: "one", lost: 500}, nil, left)
+		r.restoreHub(t, restoreRow{name: "one", lost: 500}, nil, left)
 	})
 }
 
@@ -281,11 +312,11 @@ func loseWrites(t *testing.T, m *fleet.Member, row string, n int) {
 	})
 }
 
-// lastLineWith returns the last line of a log with these words.
-func lastLineWith(log, words string) string {
+// lastLineWith returns the last line of a log with all of these words.
+func lastLineWith(log string, words ...string) string {
 	lines := strings.Split(log, "\n")
 	for i := range slices.Backward(lines) {
-		if strings.Contains(lines[i], words) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(lines[i], w) }) {
 			return lines[i]
 		}
 	}

@@ -142,10 +142,11 @@ func (p *Poller) checkMetrics(ctx context.Context, t *task, s *spokeState) (soon
 	defer s.mu.Unlock()
 	s.shown = s.series.fails(err) || s.shown
 	soon = err != nil && s.series.failures < metricsPatience
-	s.series.next = now.Add(share * now.Sub(begun))
+	pause := share * now.Sub(begun)
 	if err != nil {
-		s.series.next = now.Add(min(share*now.Sub(begun), afterFailure))
+		pause = min(pause, afterFailure)
 	}
+	s.series.next = now.Add(p.Intervals.Of(pause))
 	for i, selector := range selectors {
 		is := s.series.known[selector]
 		switch {
