@@ -232,15 +232,7 @@ func TestFaultRotations(t *testing.T) {
 	names := []string{"rotated", "spun-1", "spun-2", "spun-3"}
 	f := startFaulty(t, fleet.Options{Spokes: names})
 	f.manage(t)
-	var places []*place
-	for _, name := range names {
-		at := f.place(t, name)
-		at.register(t)
-		places = append(places, at)
-	}
-	for _, at := range places {
-		at.settle(t)
-	}
+	places := f.served(t, names...)
 	f.measure(t)
 	places[0].row(strconv.Itoa(rotations)+" rotations", rowOptions{}, func(r *fault) {
 		var rotated []*rotation

@@ -169,6 +169,21 @@ func (f *faulty) place(t *testing.T, name string) *place {
 	return at
 }
 
+// served prepares spokes for faults and registers them, and waits until they have converged.
+func (f *faulty) served(t *testing.T, names ...string) []*place {
+	t.Helper()
+	var places []*place
+	for _, name := range names {
+		at := f.place(t, name)
+		at.register(t)
+		places = append(places, at)
+	}
+	for _, at := range places {
+		at.settle(t)
+	}
+	return places
+}
+
 // rule creates an AlertRule on the hub that is placed on the spoke.
 func (at *place) rule(t *testing.T, suffix string) *v1alpha1.AlertRule {
 	t.Helper()

@@ -108,21 +108,12 @@ func TestSpokeRestored(t *testing.T) {
 	f := startFaulty(t, fleet.Options{Spokes: names})
 	f.start(t)
 	endsWell(t, f)
-	f.healthy = f.place(t, healthyName)
-	places := []*place{f.healthy}
-	for _, name := range names {
-		places = append(places, f.place(t, name))
-	}
-	for _, at := range places {
-		at.register(t)
-	}
-	for _, at := range places {
-		at.settle(t)
-	}
+	f.healthy = f.served(t, healthyName)[0]
+	places := f.served(t, names...)
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			places[i+1].restoreSpoke(t, row)
+			places[i].restoreSpoke(t, row)
 		})
 	}
 }
