@@ -19,7 +19,7 @@ import (
 // TestGrantToAskPrometheus has a real API server say what the account of spoke-access.yaml may
 // ask through it: Prometheus' own Services alone, by GET alone, and none without the grant.
 func TestGrantToAskPrometheus(t *testing.T) {
-	f, err := fleet.Start(t.Context(), fleet.Options{})
+	f, err := fleet.Start(t.Context(), fleet.Options{OpenAPI: true})
 	if err != nil {
 		t.Fatal(err)
 	}

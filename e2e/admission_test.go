@@ -147,7 +147,7 @@ func sameWords(t *testing.T, doing string, err error, accepted *metav1.Condition
 // TestAdmission tests the webhook with valid and invalid objects.
 func TestAdmission(t *testing.T) {
 	parallel(t)
-	f, dir, address := start(t, fleet.Options{}), t.TempDir(), freeAddress(t)
+	f, dir, address := start(t, fleet.Options{OpenAPI: true}), t.TempDir(), freeAddress(t)
 	hub := f.Hub
 	manager := startManagerWith(t, f, fleet.ManagerOptions{Dir: dir, Webhook: address})
 	namespace(t, "team-a", hub)

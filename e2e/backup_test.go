@@ -38,7 +38,7 @@ func TestBackup(t *testing.T) {
 	parallel(t)
 	page, err := os.ReadFile(filepath.Join("..", "docs", "how-to", "backup.md"))
 	must(t, err)
-	b := &backup{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}}), dir: t.TempDir(), page: string(page)}
+	b := &backup{Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, OpenAPI: true}), dir: t.TempDir(), page: string(page)}
 	b.spoke = b.Spoke(spokeA)
 	must(t, os.Symlink(b.Hub.Kubectl(t.Context()).Path, filepath.Join(b.dir, "kubectl")))
 	b.deploy(t)

@@ -36,7 +36,7 @@ import (
 func TestChart(t *testing.T) {
 	long(t)
 	parallel(t)
-	f := start(t, fleet.Options{Spokes: []string{spokeA}, Bare: true})
+	f := start(t, fleet.Options{Spokes: []string{spokeA}, Bare: true, OpenAPI: true})
 	c := &chartTest{Fleet: f, spoke: f.Spoke(spokeA), values: map[string]any{
 		"allowKubeconfig": []any{"loopback"}, "webhook": map[string]any{"enabled": false}, "metrics": map[string]any{"secure": false},
 	}}

@@ -40,7 +40,7 @@ type installTest struct {
 func TestInstall(t *testing.T) {
 	parallel(t)
 	onProcesses(t)
-	hub, err := controlplane.Start(t.Context(), controlplane.Options{Name: "hub", Audit: true, ControllerManager: true})
+	hub, err := controlplane.Start(t.Context(), controlplane.Options{Name: "hub", Audit: true, OpenAPI: true, ControllerManager: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, hub.Stop()) })
 	i := &installTest{hub: hub, cache: t.TempDir()}

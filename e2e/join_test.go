@@ -171,7 +171,7 @@ func (j *joinTest) join(args ...string) []string {
 // TestJoin registers a cluster with the plugin, uses it, and lets it leave.
 func TestJoin(t *testing.T) {
 	parallel(t)
-	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true, ControllerManager: true})
+	f := start(t, fleet.Options{Spokes: []string{spokeA}, Audit: true, OpenAPI: true, ControllerManager: true})
 	hub, spoke := f.Hub, f.Spoke(spokeA)
 	withoutAccount(t, spoke)
 	startManager(t, f, t.TempDir())

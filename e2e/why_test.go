@@ -140,7 +140,7 @@ func manifestFile(t *testing.T, name string) string {
 func TestWhyMends(t *testing.T) {
 	long(t)
 	parallel(t)
-	e := &evaluating{t: t, Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, ControllerManager: true}), dir: t.TempDir()}
+	e := &evaluating{t: t, Fleet: start(t, fleet.Options{Spokes: []string{spokeA}, OpenAPI: true, ControllerManager: true}), dir: t.TempDir()}
 	spoke := e.Spoke(spokeA)
 	withoutAccount(t, spoke)
 	var err error

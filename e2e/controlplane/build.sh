@@ -2,7 +2,7 @@
 # e2e/controlplane/build.sh [OUT]: puts the programs of a control plane, the data that clusters begin with (a seed),
 # and the CustomResourceDefinitions of prometheus-operator into OUT (default: bin/k8s).
 #
-# OUT/etcd, OUT/kube-apiserver, … are links to one binary. See ../cached-build.sh.
+# See ../cached-build.sh.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,7 +16,6 @@ cd "$here"
 # shellcheck source=../cached-build.sh
 source ../cached-build.sh
 
-readonly programs=(etcd kube-apiserver kube-controller-manager kube-scheduler kubectl)
 readonly operator=github.com/prometheus-operator/prometheus-operator
 readonly crds=(prometheusrules prometheuses thanosrulers servicemonitors podmonitors probes alertmanagers)
 
@@ -31,17 +30,25 @@ if [[ ! $version =~ ^v([0-9]+)\.([0-9]+)\. ]]; then
 fi
 readonly version major=${BASH_REMATCH[1]} minor=${BASH_REMATCH[2]}
 
-binary_hash=$({ go env GOVERSION GOOS GOARCH && sha256sum go.mod go.sum ./*.go build.sh ../cached-build.sh; } | digest)
-crds_hash=$(sha256sum build.sh ../monitoring/go.mod ../monitoring/go.sum | digest)
-seed_hash=$({ echo "$binary_hash" && cat "$root"/pkg/testing/controlplane/*.go; } | digest)
-use controlplane "$binary_hash" "$out"
+# The date and the commit are fixed, so that a rebuild gives the same programs.
+readonly p=k8s.io/component-base/version
+readonly flags="-s -w -X $p.gitVersion=$version -X $p.gitMajor=$major -X $p.gitMinor=$minor
+	-X $p.gitTreeState=clean -X $p.gitCommit=0000000000000000000000000000000000000000
+	-X $p.buildDate=2026-01-01T00:00:00Z"
 
-binary_is_placed() {
-	is_placed || return 1
-	local name
-	for name in "${programs[@]}"; do
-		[[ $out/$name -ef $out/controlplane ]] || return 1
-	done
+programs_hash=$({ go env GOVERSION GOOS GOARCH && sha256sum go.mod go.sum ./*/*.go build.sh ../cached-build.sh; } | digest)
+crds_hash=$(sha256sum build.sh ../monitoring/go.mod ../monitoring/go.sum | digest)
+seed_hash=$({ echo "$programs_hash" && cat "$root"/pkg/testing/controlplane/*.go; } | digest)
+
+# provide PROGRAM PACKAGE
+provide() {
+	use "$1" "$programs_hash" "$out"
+	if is_placed; then return; fi
+	lock
+	if is_placed; then return; fi
+	if ! cache_is_whole; then say "building it, version $version; all programs together take about 5 minutes on 2 cores"; fi
+	place -trimpath -ldflags "$flags" "$2"
+	say "it is in $shown"
 }
 
 crds_are_placed() {
@@ -53,21 +60,6 @@ crds_are_placed() {
 }
 
 seed_is_placed() { [[ -d $out/seed && $(content "$out/.seed") == "$seed_hash" ]]; }
-
-place_binary() {
-	local p=k8s.io/component-base/version name
-	# The date and the commit are fixed, so that a rebuild gives the same binary.
-	local flags="-s -w -X $p.gitVersion=$version -X $p.gitMajor=$major -X $p.gitMinor=$minor
-		-X $p.gitTreeState=clean -X $p.gitCommit=0000000000000000000000000000000000000000
-		-X $p.buildDate=2026-01-01T00:00:00Z"
-	if ! cache_is_whole; then say "building ${programs[*]} $version; a first build takes about 5 minutes on 2 cores"; fi
-	place -ldflags "$flags" .
-	for name in "${programs[@]}"; do
-		ln -sf controlplane "$out/$name.$$"
-		mv -f "$out/$name.$$" "$out/$name"
-	done
-	say "${programs[*]} $version are in $shown"
-}
 
 place_crds() {
 	local dir crd made=$out/crds.$$
@@ -93,12 +85,17 @@ place_seed() {
 	say "the data that clusters begin with is in $shown/seed"
 }
 
-if binary_is_placed && crds_are_placed && seed_is_placed; then
+provide etcd ./etcd
+provide kube-apiserver ./kube-apiserver
+provide kube-controller-manager ./kube-controller-manager
+provide kubectl k8s.io/kubernetes/cmd/kubectl
+
+use controlplane "$seed_hash" "$out"
+if crds_are_placed && seed_is_placed; then
 	say "$version in $shown is up to date"
 	exit
 fi
 
 lock
-if ! binary_is_placed; then place_binary; fi
 if ! crds_are_placed; then place_crds; fi
 if ! seed_is_placed; then place_seed; fi

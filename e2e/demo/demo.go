@@ -117,7 +117,7 @@ func (d *demo) startFleet(ctx context.Context) error {
 	if d.dir, err = os.MkdirTemp("", "rulefleet-demo-"); err != nil {
 		return fmt.Errorf("creating the work folder: %w", err)
 	}
-	d.fleet, err = fleet.Start(ctx, fleet.Options{Spokes: spokeNames, ControllerManager: true, Dir: d.dir, Output: d.out})
+	d.fleet, err = fleet.Start(ctx, fleet.Options{Spokes: spokeNames, OpenAPI: true, ControllerManager: true, Dir: d.dir, Output: d.out})
 	if err != nil {
 		return err
 	}

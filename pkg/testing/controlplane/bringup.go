@@ -115,14 +115,14 @@ func (c *Cluster) writeFile(name string, content []byte) error {
 
 // run starts one of the cluster's programs. It outlives ctx, which only bounds
 // the start of the cluster.
-func (c *Cluster) run(ctx context.Context, program string, args []string) (*Process, error) {
+func (c *Cluster) run(ctx context.Context, program string, args []string, env ...string) (*Process, error) {
 	return StartProcess(context.WithoutCancel(ctx), ProcessOptions{
 		Name:     program,
 		Path:     filepath.Join(c.opts.BinDir, program),
 		Args:     args,
 		Dir:      c.dir,
 		LogPath:  c.logPath(program),
-		Env:      []string{"GOGC=" + cmp.Or(os.Getenv("GOGC"), collectRarely), "GOMAXPROCS=" + cmp.Or(os.Getenv("GOMAXPROCS"), oneThread)},
+		Env:      append(env, "GOGC="+cmp.Or(os.Getenv("GOGC"), collectRarely), "GOMAXPROCS="+cmp.Or(os.Getenv("GOMAXPROCS"), oneThread)),
 		Lifeline: true,
 		Usage:    c.opts.Usage,
 	})
@@ -182,7 +182,11 @@ func (c *Cluster) startAPIServerOn(ctx context.Context, port int) error {
 // startAPIServer starts the API server on the port already chosen, and waits
 // until it is ready.
 func (c *Cluster) startAPIServer(ctx context.Context) error {
-	p, err := c.run(ctx, apiServerName, apiServerArgs(c.port, c.opts))
+	var env []string
+	if !c.opts.OpenAPI {
+		env = append(env, "RULEFLEET_OPENAPI=none") // see e2e/controlplane/kube-apiserver
+	}
+	p, err := c.run(ctx, apiServerName, apiServerArgs(c.port, c.opts), env...)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@
 // that tests and the demo run against several real clusters without a container
 // engine or a registry.
 //
-// The programs come from one multi-call binary, built by `make controlplane`.
+// `make controlplane` builds the programs.
 //
 // Nothing outlives the process that started it, not even when that process is
 // killed by SIGKILL:

@@ -60,6 +60,8 @@ type Options struct {
 	Bare bool
 	// Audit keeps audit logs.
 	Audit bool
+	// OpenAPI has the clusters publish their OpenAPI documents, which kubectl needs for objects that it sends.
+	OpenAPI bool
 	// ControllerManager runs kube-controller-manager in the spokes.
 	ControllerManager bool
 	// Intervals is the --interval-scale of managers; 0 is the default.
@@ -209,7 +211,10 @@ func (f *Fleet) InstallMonitoringCRD(ctx context.Context, m *Member, plural stri
 }
 
 func (f *Fleet) startMember(ctx context.Context, name string, controllerManager bool) (*Member, error) {
-	o := controlplane.Options{Name: name, Audit: f.opts.Audit, ControllerManager: controllerManager, Usage: &f.Usage, Output: f.opts.Output}
+	o := controlplane.Options{
+		Name: name, Audit: f.opts.Audit, OpenAPI: f.opts.OpenAPI, ControllerManager: controllerManager,
+		Usage: &f.Usage, Output: f.opts.Output,
+	}
 	if f.opts.Dir != "" {
 		o.Dir = filepath.Join(f.opts.Dir, name)
 	}
