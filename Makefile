@@ -148,7 +148,7 @@ GO_TEST = go test -ldflags=-w -count=1 -timeout 20m -parallel 8
 PACKAGES = go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$'
 # The race detector makes tests several times slower. These packages start no goroutines, and have no state that several
 # goroutines use.
-SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin(/(advice|ask|cluster|document|env|exit|join|output|why))?|reasons|spoke/(kubeconfig|renewal)|testing/(oracle|promtool|schema)))$$
+SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin(/(advice|ask|cluster|document|env|exit|join|output|why))?|reasons|rule/(compat|coverage|parameter|placeholder|templating)|spoke/(kubeconfig|renewal)|testing/(oracle|promtool|schema)))$$
 TEST_SEQUENTIAL = env CGO_ENABLED=0 $(GO_TEST) -skip '$(MEASURED)' $$($(PACKAGES) | grep -E '$(SEQUENTIAL)')
 # The go command starts them in this order: the longest comes first.
 UNITS = ./pkg/spoke $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
@@ -191,9 +191,8 @@ test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@.ci/step 'compiling tests without the race detector' env CGO_ENABLED=0 go list -export -test -deps -f '{{with .Error}}{{.}}{{end}}' ./...
 	@# One after the other, as each keeps the cores busy at times.
 	@.ci/step 'tests that measure' $(MEASURE) -skip '$(HOSTILE)' $(MEASURING) ./e2e
-	@# Those of hostile spokes wait most of the time. They bear what runs only while the CPU is idle.
-	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes' $(MEASURE) -run '$(HOSTILE)' ./e2e
-	@.ci/step 'tests (many)' $(TEST_MANY)
+	@# These wait half of the time. They bear what runs only while the CPU is idle.
+	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes and many objects' $(MAKE) --no-print-directory test-waiting
 	@.ci/step 'tests (units)' $(TEST_UNITS)
 	@$(MAKE) --no-print-directory test-wars test-e2e test-faults
 
@@ -201,7 +200,12 @@ test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 test-idle: # what test-all runs while the CPU is idle: a fixed number of inputs, and not for a fixed time
 	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL)
 	@.ci/step 'tests (schedules)' $(TEST_SCHEDULES)
-	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=5000x
+
+.PHONY: test-waiting
+test-waiting: # what test-all runs beside that
+	@.ci/step 'tests of hostile spokes' $(MEASURE) -run '$(HOSTILE)' ./e2e
+	@.ci/step 'tests (many)' $(TEST_MANY)
 
 .PHONY: programs
 programs: controlplane build pipeline note-race # the programs that tests start
