@@ -189,12 +189,13 @@ test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
 	@# On an empty cache, compiling takes all cores for minutes.
 	@.ci/step 'compiling tests' go list $(RACE) -export -test -deps -f '{{with .Error}}{{.}}{{end}}' $(UNITS)
 	@.ci/step 'compiling tests without the race detector' env CGO_ENABLED=0 go list -export -test -deps -f '{{with .Error}}{{.}}{{end}}' ./...
-	@# One after the other, as each keeps the cores busy at times.
-	@.ci/step 'tests that measure' $(MEASURE) -skip '$(HOSTILE)' $(MEASURING) ./e2e
-	@# These wait half of the time. They bear what runs only while the CPU is idle.
-	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes and many objects' $(MAKE) --no-print-directory test-waiting
+	@# While .ci/run builds a node image, what has no narrow limits of time and memory comes first.
 	@.ci/step 'tests (units)' $(TEST_UNITS)
-	@$(MAKE) --no-print-directory test-wars test-e2e test-faults
+	@$(MAKE) --no-print-directory test-wars
+	@# Tests of hostile spokes and many objects wait half of the time. They bear what runs only while the CPU is idle.
+	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes and many objects' $(MAKE) --no-print-directory test-waiting
+	@$(MAKE) --no-print-directory test-e2e test-faults
+	@.ci/step 'tests that measure' $(MEASURE) -skip '$(HOSTILE)' $(MEASURING) ./e2e
 
 .PHONY: test-idle
 test-idle: # what test-all runs while the CPU is idle: a fixed number of inputs, and not for a fixed time
