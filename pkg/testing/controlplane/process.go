@@ -47,6 +47,10 @@ type ProcessOptions struct {
 	// Usage counts the process; nil for none.
 	Usage *Usage
 
+	// TimerSlack is by how much Linux may delay the timers of the process, so that it wakes up once for several of
+	// them. Elsewhere, it has no effect.
+	TimerSlack time.Duration
+
 	// Lifeline hands the process a pipe on file descriptor 3, and the variable
 	// RULEFLEET_LIFELINE=3 that asks it to exit when the pipe closes. Set it
 	// for programs that understand it.
@@ -83,7 +87,7 @@ func StartProcess(ctx context.Context, opts ProcessOptions) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", p.name, err)
 	}
-	if err := spawn(p.cmd); err != nil {
+	if err := spawn(p.cmd, opts.TimerSlack); err != nil {
 		if p.lifeline != nil {
 			_ = p.lifeline.Close()
 		}
@@ -241,6 +245,11 @@ var spawnRequests = sync.OnceValue(func() chan<- spawnRequest {
 		// neither does the thread that it is locked to.
 		runtime.LockOSThread()
 		for request := range requests {
+			// The process inherits the slack of this thread.
+			if err := setTimerSlack(request.slack); err != nil {
+				request.result <- err
+				continue
+			}
 			request.result <- request.cmd.Start()
 		}
 	}()
@@ -249,11 +258,12 @@ var spawnRequests = sync.OnceValue(func() chan<- spawnRequest {
 
 type spawnRequest struct {
 	cmd    *exec.Cmd
+	slack  time.Duration
 	result chan error
 }
 
-func spawn(cmd *exec.Cmd) error {
-	request := spawnRequest{cmd: cmd, result: make(chan error, 1)}
+func spawn(cmd *exec.Cmd, slack time.Duration) error {
+	request := spawnRequest{cmd: cmd, slack: slack, result: make(chan error, 1)}
 	spawnRequests() <- request
 	return <-request.result
 }

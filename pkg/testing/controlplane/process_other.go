@@ -2,7 +2,10 @@
 
 package controlplane
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 // childAttributes puts the child into a process group of its own. There is no
 // parent-death signal; the lifeline ends the child after the death of its parent.
@@ -13,3 +16,5 @@ func childAttributes() *syscall.SysProcAttr {
 // awaitStopped returns at once: there is no portable way to see a child stopped
 // without reaping it.
 func (p *Process) awaitStopped() error { return nil }
+
+func setTimerSlack(time.Duration) error { return nil }
