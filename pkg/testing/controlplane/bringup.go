@@ -22,7 +22,7 @@ const (
 )
 
 // timerSlack is that of the cluster's programs. An idle API server has about 100 timers each second, most of which wake it up
-// for nothing: with this slack, it needs half the CPU time. Requests are not delayed.
+// for nothing: with this slack, it needs half the CPU time. Timers of retries are delayed as well.
 const timerSlack = 50 * time.Millisecond
 
 const (

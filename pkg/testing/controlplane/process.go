@@ -246,10 +246,7 @@ var spawnRequests = sync.OnceValue(func() chan<- spawnRequest {
 		runtime.LockOSThread()
 		for request := range requests {
 			// The process inherits the slack of this thread.
-			if err := setTimerSlack(request.slack); err != nil {
-				request.result <- err
-				continue
-			}
+			setTimerSlack(request.slack)
 			request.result <- request.cmd.Start()
 		}
 	}()
