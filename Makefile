@@ -142,20 +142,24 @@ RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 # By default, a program with the race detector sleeps for 1 s before it exits.
 export GORACE := atexit_sleep_ms=50
 
+# The go command links a test program that is kept here only if what it is made of has changed.
+TEST_PROGRAMS := bin/tests
 # Tests on API servers wait most of the time, so packages and tests run in parallel.
 # Writing debugging information takes almost half of the time of linking a program, and stack traces don't need it.
-GO_TEST = go test -ldflags=-w -count=1 -timeout 20m -parallel 8
-PACKAGES = go list ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$'
+GO_TEST = go test -ldflags=-s -count=1 -timeout 20m -parallel 8
+RACE_TEST = $(GO_TEST) $(RACE) -o $(TEST_PROGRAMS)/race/
+PLAIN_TEST = env CGO_ENABLED=0 $(GO_TEST) -o $(TEST_PROGRAMS)/plain/
+PACKAGES = go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/(e2e|cmd/kubectl-rulefleet)$$'
 # The race detector makes tests several times slower. These packages start no goroutines, and have no state that several
 # goroutines use.
 SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin(/(advice|ask|cluster|document|env|exit|join|output|why))?|reasons|rule/(compat|coverage|parameter|placeholder|templating)|spoke/(kubeconfig|renewal)|testing/(oracle|promtool|schema)))$$
-TEST_SEQUENTIAL = env CGO_ENABLED=0 $(GO_TEST) -skip '$(MEASURED)' $$($(PACKAGES) | grep -E '$(SEQUENTIAL)')
+TEST_SEQUENTIAL = $(PLAIN_TEST) -skip '$(MEASURED)' $$($(PACKAGES) | grep -E '$(SEQUENTIAL)')
 # The go command starts them in this order: the longest comes first.
 UNITS = ./pkg/spoke $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
-TEST_UNITS = $(GO_TEST) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) $(RACE) -skip '$(MEASURED)|$(MANY)' $(UNITS)
+TEST_UNITS = $(RACE_TEST) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -skip '$(MEASURED)|$(MANY)' $(UNITS)
 # Only the managers that the end-to-end tests start have the race detector. In the test program itself, it would take
 # more than half of the CPU time.
-E2E_TEST = env CGO_ENABLED=0 E2E_RACE=$(RACE) $(GO_TEST)
+E2E_TEST = env E2E_RACE=$(RACE) $(PLAIN_TEST)
 # Tests of contested writes, restores and rotation. They take minutes, and wait most of that time.
 WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
 # Tests of faults. They wait most of the time.
@@ -170,25 +174,24 @@ MEASURING = $$(grep -lrE --include='*_test.go' 'func Test([A-Za-z0-9_]*AreBounde
 # of the random schedules that use one goroutine at a time (pkg/testing/model) run without it, too.
 MANY := ^TestMeterIsLinear$$|^TestHostileAnswers$$|^TestDenseAnswersAtOnce$$|^TestOneRuleOn1000Spokes$$|^Test1000RulesOnAFlappingSpoke$$
 MANY := $(MANY)|^TestKubeStateMetrics$$|^TestEachSelectorHasItsTurn$$|^TestAnswersThatAreTooLarge$$
-TEST_MANY = env CGO_ENABLED=0 $(GO_TEST) -run '$(MANY)' ./pkg/spoke ./pkg/controller/evaluate ./pkg/controller/status
+MANY := $(MANY)|^TestLanesOfHangingNamespaces$$|^TestFlapsOfANamespace$$|^TestFlapsOfManyNamespaces$$|^TestValidatorForgets$$|^TestCostOfPolls$$
+WITH_MANY := ./pkg/spoke ./pkg/spoke/queue ./pkg/controller/evaluate ./pkg/controller/status ./pkg/rule/validation
+TEST_MANY = $(PLAIN_TEST) -run '$(MANY)' $(WITH_MANY)
 SCHEDULES := ./pkg/controller/generate ./pkg/controller/distribute ./pkg/controller/status
-TEST_SCHEDULES = env CGO_ENABLED=0 GOGC=800 $(GO_TEST) -run '^TestExplore$$' $(SCHEDULES)
+TEST_SCHEDULES = env GOGC=800 $(PLAIN_TEST) -run '^TestExplore$$' $(SCHEDULES)
 # Without the race detector, these tests use the code that 'make build' compiled.
-MEASURE = env CGO_ENABLED=0 $(GO_TEST) -p 1 -parallel 1 -run '$(MEASURED)'
+MEASURE = $(PLAIN_TEST) -p 1 -parallel 1 -run '$(MEASURED)'
 
 .PHONY: test
-test: programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class. Run it for each change.
+test: programs test-programs test-integrations test-plugin ## Run the tests of all packages, the main end-to-end paths and one fault of each class. Run it for each change.
 	@.ci/step 'tests (units)' $(TEST_UNITS) -short
 	@.ci/beside 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) -short -- 'tests (many)' $(TEST_MANY) -short
 	@.ci/step 'tests that measure' $(MEASURE) $(MEASURING)
 	@# The end-to-end tests wait a part of the time.
-	@.ci/beside 'tests (sequential)' $(TEST_SEQUENTIAL) -p 1 -short -- 'tests (end to end)' $(E2E_TEST) -short -skip '$(MEASURED)' ./e2e
+	@.ci/beside 'tests (sequential)' $(TEST_SEQUENTIAL) -p 1 -short -- 'tests (end to end)' $(E2E_TEST) -parallel 5 -short -skip '$(MEASURED)' ./e2e
 
 .PHONY: test-all
-test-all: programs test-integrations test-plugin ## Run all tests, as CI does.
-	@# On an empty cache, compiling takes all cores for minutes.
-	@.ci/step 'compiling tests' go list $(RACE) -export -test -deps -f '{{with .Error}}{{.}}{{end}}' $(UNITS)
-	@.ci/step 'compiling tests without the race detector' env CGO_ENABLED=0 go list -export -test -deps -f '{{with .Error}}{{.}}{{end}}' ./...
+test-all: programs test-programs test-integrations test-plugin ## Run all tests, as CI does.
 	@# While .ci/run builds a node image, what has no narrow limits of time and memory comes first.
 	@.ci/step 'tests (units)' $(TEST_UNITS)
 	@$(MAKE) --no-print-directory test-wars
@@ -212,12 +215,20 @@ test-waiting: # what test-all runs beside that
 programs: controlplane build pipeline note-race # the programs that tests start
 	@go -C e2e/certmanager mod download # a test of the chart installs its CustomResourceDefinitions
 
+.PHONY: test-programs
+test-programs: # compiles and links the tests of Go: on an empty cache, this takes all cores for minutes
+	@.ci/test-programs take $(TEST_PROGRAMS)
+	@.ci/step 'test programs' $(RACE_TEST) -c $(UNITS)
+	@.ci/step 'test programs without the race detector' $(PLAIN_TEST) -c $$($(PACKAGES) | grep -E '$(SEQUENTIAL)') $(SCHEDULES) $(WITH_MANY) \
+		$(MEASURING) ./e2e ./cmd/kubectl-rulefleet
+	@.ci/test-programs keep $(TEST_PROGRAMS)
+
 .PHONY: test-pure
 test-pure: note-race ## Run the tests of pkg/rule and its subpackages, which need no API server.
 	@.ci/step 'tests (pure)' go test $(RACE) -skip '$(MEASURED)' ./pkg/rule/...
 
 .PHONY: test-units
-test-units: programs ## Run the tests of all packages but the end-to-end tests.
+test-units: programs test-programs ## Run the tests of all packages but the end-to-end tests.
 	@# Tests with many objects have limits of time. The others that need no race detector run while the CPU is idle.
 	@.ci/beside 'tests (schedules)' .ci/idle $(TEST_SCHEDULES) -- 'tests (sequential)' .ci/idle $(TEST_SEQUENTIAL) -- 'tests (many)' $(TEST_MANY)
 	@.ci/step 'tests (units)' $(TEST_UNITS)
@@ -244,7 +255,7 @@ test-measured: programs ## Run the tests that measure time or memory, which run 
 
 .PHONY: bench-quick
 bench-quick: controlplane ## Count the requests and the bytes of memory that a rule costs, and fail if they are more than they were.
-	@.ci/step bench-quick env CGO_ENABLED=0 BENCH=quick go test -count=1 -timeout 10m -run '^TestBenchQuick$$' ./e2e
+	@.ci/step bench-quick env BENCH=quick $(PLAIN_TEST) -run '^TestBenchQuick$$' ./e2e
 
 ROUNDS ?= 5
 # The control planes of benchmarks use all cores, unlike those of tests.
@@ -273,7 +284,7 @@ build-before:
 
 .PHONY: explore
 explore: programs $(if $(BEFORE),build-before) ## Change and break a fleet of processes at random for TIME (2m), and compare it with what must hold (SEED=N repeats the choices of a run; BEFORE=REVISION upgrades from there).
-	@.ci/step 'exploring' env CGO_ENABLED=0 SEED=$(or $(SEED),0) TIME=$(TIME) BEFORE=$(if $(BEFORE),$(BEFORE_MANAGER)) go test -count=1 -timeout 0 -v -run '^TestExplore$$' ./e2e
+	@.ci/step 'exploring' env SEED=$(or $(SEED),0) TIME=$(TIME) BEFORE=$(if $(BEFORE),$(BEFORE_MANAGER)) $(PLAIN_TEST) -timeout 0 -v -run '^TestExplore$$' ./e2e
 
 CHECKS ?= 2000
 
@@ -289,7 +300,7 @@ explore-mutations: ## Check that random schedules in memory find each of the mut
 .PHONY: test-plugin
 test-plugin: controlplane ## Test the kubectl plugin as a program: completion, and its output on a terminal.
 	@# With the race detector, each start of the plugin would take seconds.
-	@.ci/step 'tests of the plugin' env CGO_ENABLED=0 go test -count=1 ./cmd/kubectl-rulefleet
+	@.ci/step 'tests of the plugin' $(PLAIN_TEST) ./cmd/kubectl-rulefleet
 
 .PHONY: test-integrations
 test-integrations: ## Test how Argo CD, kstatus and Grafana read what Rulefleet makes.
@@ -305,7 +316,7 @@ e2e: e2e-build ## Create a hub and spokes by kind, run the end-to-end tests ther
 
 .PHONY: e2e-build
 e2e-build: controlplane promtool plugin image
-	@.ci/step 'e2e: build' env CGO_ENABLED=0 go test -c -o bin/e2e.test ./e2e
+	@.ci/step 'e2e: build' $(PLAIN_TEST) -c ./e2e
 	@.ci/step 'e2e: image of a Prometheus' e2e/monitoring-image.sh $(MONITORING_IMAGE)
 
 .PHONY: e2e-start
@@ -340,14 +351,14 @@ FUZZTIME ?= 10s
 .PHONY: fuzz
 fuzz: ## Fuzz each target of pkg/evaluator, pkg/rule/... and pkg/spoke/kubeconfig for FUZZTIME (10s).
 	@# 'go test -fuzz' would link the program of a package anew for each of its targets.
-	@mkdir -p bin
 	@for package in $$(go list ./pkg/evaluator ./pkg/rule/... ./pkg/spoke/kubeconfig); do \
 		dir=$$(go list -f '{{.Dir}}' $$package); \
 		grep -qs '^func Fuzz' $$dir/*_test.go || continue; \
-		go test -c -ldflags=-w -fuzz . -o bin/fuzz.test $$package; \
-		targets=$$(cd $$dir && $(CURDIR)/bin/fuzz.test -test.list '^Fuzz'); \
+		program=$(CURDIR)/$(TEST_PROGRAMS)/fuzz/$${package//\//-}; \
+		go test -c -ldflags=-s -fuzz . -o "$$program" $$package; \
+		targets=$$(cd $$dir && "$$program" -test.list '^Fuzz'); \
 		for target in $$targets; do \
-			(cd $$dir && $(CURDIR)/.ci/step "fuzzing: $$target" $(CURDIR)/bin/fuzz.test -test.run '^$$' -test.fuzz "^$$target\$$" \
+			(cd $$dir && $(CURDIR)/.ci/step "fuzzing: $$target" "$$program" -test.run '^$$' -test.fuzz "^$$target\$$" \
 				-test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 100x -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$package"); \
 		done; \
 	done

@@ -8,7 +8,7 @@ cd "$root"
 
 # The spokes and their labels, as in e2e/suite_test.go.
 declare -A spokes=([eu-1]=env=prod,region=eu [us-1]=env=dev,region=us)
-binary=$root/bin/e2e.test
+binary=$root/bin/tests/plain/e2e.test
 
 step() { .ci/step "$@"; }
 
