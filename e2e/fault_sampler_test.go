@@ -244,16 +244,28 @@ func medianOf(of []sample, floors int) time.Duration {
 		if len(chunk) < spell && len(all) > 0 {
 			continue
 		}
-		var took, floor []time.Duration
+		var took []time.Duration
 		for _, x := range chunk {
-			took, floor = append(took, x.took), append(floor, min(x.floor, time.Second))
+			took = append(took, x.took)
 		}
-		all = append(all, p(99, took)-time.Duration(floors)*p(99, floor))
+		all = append(all, p(99, took)-explained(chunk, floors))
 	}
 	if len(all) == 0 {
 		return 0
 	}
 	return p(50, all)
+}
+
+// explained is the part of a latency that the machine's other load explains: so many times the p99 of the ConfigMaps.
+func explained(of []sample, floors int) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	var all []time.Duration
+	for _, x := range of {
+		all = append(all, min(x.floor, time.Second))
+	}
+	return time.Duration(floors) * p(99, all)
 }
 
 // stall is the maximum latency of the slowest percent, beyond that of the same samples' ConfigMaps: waiting for another
