@@ -194,10 +194,10 @@ test: programs test-programs test-integrations test-plugin ## Run the tests of a
 test-all: programs test-programs test-integrations test-plugin ## Run all tests, as CI does.
 	@# While .ci/run builds a node image, what has no narrow limits of time and memory comes first.
 	@.ci/step 'tests (units)' $(TEST_UNITS)
-	@$(MAKE) --no-print-directory test-wars
+	@$(MAKE) --no-print-directory test-wars test-e2e
 	@# Tests of hostile spokes and many objects wait half of the time. They bear what runs only while the CPU is idle.
 	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes and many objects' $(MAKE) --no-print-directory test-waiting
-	@$(MAKE) --no-print-directory test-e2e test-faults
+	@$(MAKE) --no-print-directory test-faults
 	@.ci/step 'tests that measure' $(MEASURE) -skip '$(HOSTILE)' $(MEASURING) ./e2e
 
 .PHONY: test-idle
