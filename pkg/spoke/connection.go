@@ -43,6 +43,9 @@ const (
 	requestTimeout = 5 * time.Second
 	// syncTimeout is how long the first list of a kind may make no progress.
 	syncTimeout = time.Minute
+	// refusedTimeout is how long the spoke may refuse the first list of a kind, for which the account has the permission.
+	// A permission that was just granted takes moments to reach all API servers of the spoke.
+	refusedTimeout = 10 * time.Second
 	// probeInterval is the time between two probes of a spoke that answers. Together with probeRetry it bounds
 	// how long an outage goes unnoticed: until three consecutive probes fail, 22 s at most.
 	probeInterval = 5 * time.Second
@@ -491,8 +494,8 @@ func (c *connection) syncKind(ctx context.Context, cl cluster.Cluster, o client.
 	if err != nil {
 		// The informer would block every later wait for this cache.
 		_ = cl.GetCache().RemoveInformer(context.WithoutCancel(ctx), o)
-		if why := context.Cause(ctx); errors.Is(why, context.DeadlineExceeded) {
-			err = why // controller-runtime's looks like an answer of the spoke
+		if why := context.Cause(ctx); errors.Is(why, context.DeadlineExceeded) || refuses(why) {
+			err = why // controller-runtime's looks like another answer of the spoke
 		}
 		return fmt.Errorf("listing %ss: %w", gvk.Kind, err)
 	}

@@ -151,6 +151,8 @@ type reading struct {
 	// slow is why a list was given up, and failed is the error of the last page that failed. unusable is the error of
 	// that page if it is not that of an API server.
 	slow, failed, unusable error
+	// refused is since when the spoke refuses each list at its first page; zero if it does not.
+	refused time.Time
 }
 
 // newReading returns a reading of a kind. link counts the bytes received, and plain means that answers are not
@@ -192,6 +194,12 @@ func (r *reading) end(err error) {
 	defer r.mu.Unlock()
 	close(r.ended)
 	r.began = time.Time{}
+	switch {
+	case r.objects > 0 || !refuses(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+		r.refused = time.Time{}
+	case r.refused.IsZero():
+		r.refused = time.Now()
+	}
 	if err == nil {
 		r.most, r.moved, r.slow, r.failed, r.unusable, r.again = 0, time.Time{}, nil, nil, nil, false
 		return
@@ -360,6 +368,9 @@ func (r *reading) progress() string {
 func (r *reading) lost() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.refused.IsZero() && time.Since(r.refused) > refusedTimeout {
+		return r.failed
+	}
 	sent := r.page != nil && r.page.began.Load() // a slow answer ends by itself
 	if r.slow == nil && !sent && !r.moved.IsZero() && time.Since(r.moved) > syncTimeout {
 		return &stalledError{last: r.failed}

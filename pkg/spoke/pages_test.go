@@ -476,15 +476,18 @@ func TestReadingIsLost(t *testing.T) {
 		wait time.Duration // of each page
 		lost time.Duration // 0 is never
 		slow bool
+		// refused means that the cause is the answer of the spoke.
+		refused bool
 	}{
-		"all is well":         {},
-		"slow pages":          {wait: 50 * time.Second},
-		"slower pages":        {wait: 80 * time.Second},
-		"nothing works":       {fail: times(-1, 0, errors.New("cut")), lost: syncTimeout},
-		"it does not get on":  {fail: after(leastPage, errors.New("cut")), lost: syncTimeout},
-		"it is slow":          {fail: after(leastPage, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
-		"once in a while":     {fail: every(3, errors.New("cut"))},
-		"the account may not": {fail: times(-1, 0, apierrors.NewForbidden(rulesResource, "", nil)), lost: syncTimeout},
+		"all is well":          {},
+		"slow pages":           {wait: 50 * time.Second},
+		"slower pages":         {wait: 80 * time.Second},
+		"nothing works":        {fail: times(-1, 0, errors.New("cut")), lost: syncTimeout},
+		"it does not get on":   {fail: after(leastPage, errors.New("cut")), lost: syncTimeout},
+		"it is slow":           {fail: after(leastPage, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
+		"once in a while":      {fail: every(3, errors.New("cut"))},
+		"the account may not":  {fail: times(-1, 0, apierrors.NewForbidden(rulesResource, "", nil)), lost: refusedTimeout, refused: true},
+		"the account soon may": {fail: times(3, 0, apierrors.NewForbidden(rulesResource, "", nil))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -510,7 +513,7 @@ func TestReadingIsLost(t *testing.T) {
 					t.Errorf("synced: %v, after %v", synced, took)
 				}
 				cause := context.Cause(ctx)
-				if _, slow := errors.AsType[*slowError](cause); slow != tc.slow || (!synced && !errors.Is(cause, context.DeadlineExceeded)) {
+				if _, slow := errors.AsType[*slowError](cause); slow != tc.slow || apierrors.IsForbidden(cause) != tc.refused || (!synced && !tc.refused && !errors.Is(cause, context.DeadlineExceeded)) {
 					t.Errorf("the cause is %v", cause)
 				}
 				if synced && len(informer.GetStore().List()) != 2000 {
