@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -93,7 +94,7 @@ func StartProcess(ctx context.Context, opts ProcessOptions) (*Process, error) {
 		}
 		return nil, fmt.Errorf("starting %s: %w", p.name, err)
 	}
-	p.usage.starts()
+	p.usage.add(filepath.Base(opts.Path), 1, 0)
 	go p.reap()
 	return p, nil
 }
@@ -136,7 +137,7 @@ func closeAll(files []io.Closer) {
 // that is garbage collected is closed, which would end the child.
 func (p *Process) reap() {
 	p.exitErr = p.cmd.Wait()
-	p.usage.ends(p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime())
+	p.usage.add(filepath.Base(p.cmd.Path), 0, p.cmd.ProcessState.UserTime()+p.cmd.ProcessState.SystemTime())
 	if p.lifeline != nil {
 		_ = p.lifeline.Close()
 	}
