@@ -201,10 +201,9 @@ test-all: programs test-programs test-integrations test-plugin ## Run all tests,
 	@.ci/step 'tests that measure' $(MEASURE) -skip '$(HOSTILE)' $(MEASURING) ./e2e
 
 .PHONY: test-idle
-test-idle: # what test-all runs while the CPU is idle: a fixed number of inputs, and not for a fixed time
+test-idle: # what test-all runs while the CPU is idle
 	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL)
 	@.ci/step 'tests (schedules)' $(TEST_SCHEDULES)
-	@$(MAKE) --no-print-directory fuzz FUZZTIME=5000x
 
 .PHONY: test-waiting
 test-waiting: # what test-all runs beside that
@@ -362,6 +361,7 @@ fuzz: ## Fuzz each target of pkg/evaluator, pkg/rule/... and pkg/spoke/kubeconfi
 				-test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 100x -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$package"); \
 		done; \
 	done
+	@.ci/test-programs keep $(TEST_PROGRAMS)
 
 .PHONY: note-race
 note-race:

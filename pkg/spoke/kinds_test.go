@@ -127,6 +127,33 @@ func TestKindUnanswered(t *testing.T) {
 	}
 }
 
+// A permission that is withdrawn while the first list of a kind begins is named, and does not keep the spoke from being served.
+func TestKindRefusedInTheList(t *testing.T) {
+	t.Parallel()
+	const cronJobs = "/apis/batch/v1/cronjobs"
+	s := &standIn{uid: "uid", version: "100", grants: []authorizationv1.ResourceRule{allowed("*", "*", "*")}}
+	var refused atomic.Bool
+	refused.Store(true)
+	e := engage(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == cronJobs && r.URL.Query().Get("limit") != "1" && refused.Load() { // what precedes the list reads one object
+			refuse(w, r, http.StatusForbidden)
+			return
+		}
+		s.ServeHTTP(w, r)
+	}), Lifecycle{Kinds: func(string) []v1alpha1.WorkloadKind { return []v1alpha1.WorkloadKind{v1alpha1.CronJobKind} }})
+	if got := e.next(t, "without CronJobs"); len(got.Kinds) != 0 || !got.RulesServed {
+		t.Errorf("it reads %v, and PrometheusRules: %v", got.Kinds, got.RulesServed)
+	}
+	e.until(t, "it says that CronJobs can't be read", func() bool {
+		seen := e.p.Observation("s")
+		return seen.Workloads.Reason == v1alpha1.ReasonForbidden && strings.Contains(seen.Workloads.Message, "CronJobs") && seen.Connected.Status == metav1.ConditionTrue
+	})
+	refused.Store(false)
+	if got := e.next(t, "with them"); len(got.Kinds) != 1 {
+		t.Errorf("it reads %v", got.Kinds)
+	}
+}
+
 // The permissions to read workloads are in the group and have the name of their kind.
 func TestReads(t *testing.T) {
 	want := map[v1alpha1.WorkloadKind]string{
