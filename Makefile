@@ -370,7 +370,7 @@ note-race:
 ##@ Verify
 
 .PHONY: verify
-verify: verify-files verify-scripts verify-workflows verify-modules verify-licences verify-vulnerabilities verify-generated verify-docs vet lint verify-lint ## Check all that can be checked without running it.
+verify: verify-files verify-scripts verify-workflows verify-modules verify-licences verify-vulnerabilities verify-generated verify-docs lint verify-lint ## Check all that can be checked without running it.
 
 .PHONY: verify-files
 verify-files: ## Check that no binary or other large file is in git.
@@ -416,13 +416,8 @@ verify-workflows: $(TOOLS)/actionlint ## Check the workflows of GitHub Actions.
 verify-lint: ## Test our own linter, apiconventions.
 	@.ci/step 'tests of apiconventions' env CGO_ENABLED=0 go -C .ci/tools test ./lint/apiconventions
 
-.PHONY: vet
-vet: ## Run go vet.
-	@.ci/step 'go vet' env CGO_ENABLED=0 go vet ./...
-	@.ci/step 'go vet: e2e/integrations' env CGO_ENABLED=0 go -C e2e/integrations vet ./...
-
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint ## Run the linters, and check the format.
+lint: $(TOOLS)/golangci-lint ## Run the linters, go vet among them, and check the format.
 	@.ci/step lint env CGO_ENABLED=0 $(TOOLS)/golangci-lint run ./...
 	@cd e2e/integrations && $(CURDIR)/.ci/step 'lint: e2e/integrations' env CGO_ENABLED=0 $(CURDIR)/$(TOOLS)/golangci-lint run ./...
 
