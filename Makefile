@@ -201,9 +201,10 @@ test-all: programs test-programs test-integrations test-plugin ## Run all tests,
 	@.ci/step 'tests that measure' $(MEASURE) -skip '$(HOSTILE)' $(MEASURING) ./e2e
 
 .PHONY: test-idle
-test-idle: # what test-all runs while the CPU is idle
+test-idle: # what test-all runs while the CPU is idle: a fixed number of inputs, and not for a fixed time
 	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL)
 	@.ci/step 'tests (schedules)' $(TEST_SCHEDULES)
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=5000x
 
 .PHONY: test-waiting
 test-waiting: # what test-all runs beside that
