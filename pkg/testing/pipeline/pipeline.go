@@ -28,7 +28,7 @@ const (
 )
 
 // tick is the interval at which pods and configuration are checked.
-const tick = 250 * time.Millisecond
+const tick = 500 * time.Millisecond
 
 // Options describe the pipeline to start.
 type Options struct {
