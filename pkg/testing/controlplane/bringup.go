@@ -188,9 +188,12 @@ func (c *Cluster) startAPIServerOn(ctx context.Context, port int) error {
 // startAPIServer starts the API server on the port already chosen, and waits
 // until it is ready.
 func (c *Cluster) startAPIServer(ctx context.Context) error {
-	var env []string
+	var env []string // see e2e/controlplane/kube-apiserver
 	if !c.opts.OpenAPI {
-		env = append(env, "RULEFLEET_OPENAPI=none") // see e2e/controlplane/kube-apiserver
+		env = append(env, "RULEFLEET_OPENAPI=none")
+	}
+	if c.sown {
+		env = append(env, "RULEFLEET_ROLES=present")
 	}
 	p, err := c.run(ctx, apiServerName, apiServerArgs(c.port, c.opts), env...)
 	if err != nil {

@@ -30,6 +30,7 @@ type Cluster struct {
 	audit     *AuditCursor
 
 	// Set while the cluster starts, and fixed from then on.
+	sown            bool // it began with the data of the seed
 	port            int
 	adminKubeconfig []byte
 

@@ -100,6 +100,7 @@ func copySeed(to, from string) error {
 // sow gives a new cluster the data of the seed, if there is one, and it is not replaced at this time.
 func (c *Cluster) sow() error {
 	err := os.CopyFS(c.path(dataDir), os.DirFS(filepath.Join(c.opts.BinDir, seedDir)))
+	c.sown = err == nil
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.RemoveAll(c.path(dataDir))
 	}
