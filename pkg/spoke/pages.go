@@ -197,7 +197,7 @@ func (r *reading) end(err error) {
 	switch {
 	case r.objects > 0 || !refuses(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		r.refused = time.Time{}
-	case r.refused.IsZero():
+	case r.refused.IsZero(): // the first of them
 		r.refused = time.Now()
 	}
 	if err == nil {
@@ -275,6 +275,7 @@ func (r *reading) try(ctx context.Context, options metav1.ListOptions) (runtime.
 		}
 		return nil, err //nolint:wrapcheck // its caller knows client-go's
 	}
+	r.refused = time.Time{}
 	n := 0
 	err = meta.EachListItem(list, func(o runtime.Object) error {
 		n++
@@ -368,7 +369,7 @@ func (r *reading) progress() string {
 func (r *reading) lost() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.refused.IsZero() && time.Since(r.refused) > refusedTimeout {
+	if r.page == nil && !r.refused.IsZero() && time.Since(r.refused) > refusedTimeout {
 		return r.failed
 	}
 	sent := r.page != nil && r.page.began.Load() // a slow answer ends by itself

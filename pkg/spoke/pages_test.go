@@ -487,6 +487,7 @@ func TestReadingIsLost(t *testing.T) {
 		"it is slow":           {fail: after(leastPage, &slowError{window: stallWindow}), lost: 2 * paceBeat, slow: true},
 		"once in a while":      {fail: every(3, errors.New("cut"))},
 		"the account may not":  {fail: times(-1, 0, apierrors.NewForbidden(rulesResource, "", nil)), lost: refusedTimeout, refused: true},
+		"the account may late": {fail: times(2, 0, apierrors.NewForbidden(rulesResource, "", nil)), wait: 4 * time.Second},
 		"the account soon may": {fail: times(3, 0, apierrors.NewForbidden(rulesResource, "", nil))},
 	} {
 		t.Run(name, func(t *testing.T) {
