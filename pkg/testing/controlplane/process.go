@@ -94,7 +94,7 @@ func StartProcess(ctx context.Context, opts ProcessOptions) (*Process, error) {
 		}
 		return nil, fmt.Errorf("starting %s: %w", p.name, err)
 	}
-	p.usage.add(filepath.Base(opts.Path), 1, 0)
+	p.usage.add(filepath.Base(p.cmd.Path), 1, 0)
 	go p.reap()
 	return p, nil
 }

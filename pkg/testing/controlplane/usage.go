@@ -13,7 +13,7 @@ import (
 // methods are safe for concurrent use.
 type Usage struct {
 	mu       sync.Mutex
-	programs map[string]*programUsage
+	programs map[string]programUsage
 }
 
 // programUsage is the usage of a program.
@@ -30,13 +30,10 @@ func (u *Usage) add(program string, started int, cpu time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.programs == nil {
-		u.programs = map[string]*programUsage{}
+		u.programs = map[string]programUsage{}
 	}
-	if u.programs[program] == nil {
-		u.programs[program] = &programUsage{}
-	}
-	u.programs[program].started += started
-	u.programs[program].cpu += cpu
+	was := u.programs[program]
+	u.programs[program] = programUsage{was.started + started, was.cpu + cpu}
 }
 
 // String returns the number of started processes, and the CPU time of those that have ended: in all, and of each program.
