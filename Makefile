@@ -191,13 +191,10 @@ test: programs test-programs test-integrations test-plugin ## Run the tests of a
 	@.ci/beside 'tests (sequential)' $(TEST_SEQUENTIAL) -p 1 -short -- 'tests (end to end)' $(E2E_TEST) -parallel 5 -short -skip '$(MEASURED)' ./e2e
 
 .PHONY: test-all
-test-all: test-alone test-wars ## Run all tests, as CI does.
-
-.PHONY: test-alone
-test-alone: programs test-programs test-integrations test-plugin # what .ci/run runs before the tests on kind; test-wars bears these beside it
+test-all: programs test-programs test-integrations test-plugin ## Run all tests, as CI does.
 	@# While .ci/run builds a node image, what has no narrow limits of time and memory comes first.
 	@.ci/step 'tests (units)' $(TEST_UNITS)
-	@$(MAKE) --no-print-directory test-e2e
+	@$(MAKE) --no-print-directory test-wars test-e2e
 	@# Tests of hostile spokes and many objects wait half of the time. They bear what runs only while the CPU is idle.
 	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes and many objects' $(MAKE) --no-print-directory test-waiting
 	@$(MAKE) --no-print-directory test-faults
