@@ -111,13 +111,13 @@ var mutations = map[string]struct {
 		"pkg/controller/status/reconciler.go", "\tr.Board.forgetSpoke(name)\n", "", []string{"controller/status"},
 	},
 	"the circuit never closes": {
-		"pkg/spoke/connection.go", "\tif open {\n\t\tc.breaker.Close()", "\tif open && false {\n\t\tc.breaker.Close()", []string{"spoke"},
+		"pkg/spoke/tend.go", "\tif open {\n\t\tc.breaker.Close()", "\tif open && false {\n\t\tc.breaker.Close()", []string{"spoke"},
 	},
 	"the identity is not read before a write": {
 		"pkg/spoke/gate.go", "if !writes(h.req) {\n\t\treturn\n", "if true {\n\t\treturn\n", []string{"spoke"},
 	},
 	"the identity is not read before the circuit closes": {
-		"pkg/spoke/connection.go", "if open || c.gate.inDoubt() {", "if false {", []string{"spoke"},
+		"pkg/spoke/tend.go", "if open || c.gate.inDoubt() {", "if false {", []string{"spoke"},
 	},
 	"a failed probe raises no doubt": {
 		"pkg/spoke/connection.go", "gate: c.gate, apart: apart,", "gate: map[bool]*gate{false: c.gate}[apart],", []string{"spoke"},
