@@ -38,6 +38,11 @@ const (
 	// progressShown is the interval at which the progress of first lists is shown. Each time is a write to the
 	// hub.
 	progressShown = 10 * time.Second
+	// syncTimeout is how long the first list of a kind may make no progress.
+	syncTimeout = time.Minute
+	// refusedTimeout is how long the spoke may refuse the first list of a kind, for which the account has the permission.
+	// A permission that was just granted takes moments to reach all API servers of the spoke.
+	refusedTimeout = 10 * time.Second
 )
 
 // errEmptyPage ends a list that would never end. No API server sends such a page.

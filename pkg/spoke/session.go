@@ -24,14 +24,6 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/continuity"
 )
 
-const (
-	// syncTimeout is how long the first list of a kind may make no progress.
-	syncTimeout = time.Minute
-	// refusedTimeout is how long the spoke may refuse the first list of a kind, for which the account has the permission.
-	// A permission that was just granted takes moments to reach all API servers of the spoke.
-	refusedTimeout = 10 * time.Second
-)
-
 // session is one cluster.Cluster of a connection, with what the cluster serves.
 type session struct {
 	ctx     context.Context

@@ -15,6 +15,16 @@ import (
 	"github.com/rulefleet/rulefleet/pkg/rule/promql"
 )
 
+const (
+	// maxNeeds bounds the selectors of one rule that are queried, and maxPackNeeds those of all rules of a RulePack.
+	maxNeeds     = 256
+	maxPackNeeds = 2048
+	// maxRecordingNeeds bounds the selectors of a recording rule whose result is checked, and maxLookback the age of that:
+	// Prometheus finds no series that are older than 5 min.
+	maxRecordingNeeds = 16
+	maxLookback       = 4 * time.Minute
+)
+
 // needs are the selectors of a PrometheusRule at one generation; see promql.Needs.
 type needs struct {
 	generation int64

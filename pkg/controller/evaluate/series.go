@@ -33,17 +33,10 @@ const (
 	// kubeStateMetrics is the prefix of the metrics of kube-state-metrics.
 	kubeStateMetrics = "kube_"
 	maxMissing       = 3
-	// maxNeeds bounds the selectors of one rule that are queried, and maxPackNeeds those of all rules of a RulePack.
-	maxNeeds        = 256
-	maxPackNeeds    = 2048
-	maxMissingBytes = 256
+	maxMissingBytes  = 256
 	// emptyPatience is how long a recording rule may have no result although the series that it reads exist: functions
 	// over time, such as rate, have none in the first minutes.
 	emptyPatience = 10 * time.Minute
-	// maxRecordingNeeds bounds the selectors of a recording rule whose result is checked, and maxLookback the age of that:
-	// Prometheus finds no series that are older than 5 min.
-	maxRecordingNeeds = 16
-	maxLookback       = 4 * time.Minute
 )
 
 // presence records whether an evaluator has series for a selector.
