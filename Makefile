@@ -160,10 +160,8 @@ TEST_UNITS = $(RACE_TEST) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -skip '$(ME
 # Only the managers that the end-to-end tests start have the race detector. In the test program itself, it would take
 # more than half of the CPU time.
 E2E_TEST = env E2E_RACE=$(RACE) $(PLAIN_TEST)
-# Tests of contested writes, restores and rotation. They take minutes, and wait most of that time.
-WARS := ^TestWar|Restored$$|^TestRestoredHub|^TestRotation
-# Tests of faults. They wait most of the time.
-FAULTS := ^TestFault
+# Tests of faults and of contested writes that measure the latency of a healthy spoke. They wait most of the time.
+FAULTS := ^TestFault|^TestWars$$|^TestWarOfTwins$$
 # Tests that measure time or memory run one after the other, without the race detector. The time of TestSlowLinks is that of
 # its links.
 MEASURED := AreBounded|^TestIsolation
@@ -194,7 +192,7 @@ test: programs test-programs test-integrations test-plugin ## Run the tests of a
 test-all: programs test-programs test-integrations test-plugin ## Run all tests, as CI does.
 	@# While .ci/run builds a node image, what has no narrow limits of time and memory comes first.
 	@.ci/step 'tests (units)' $(TEST_UNITS)
-	@$(MAKE) --no-print-directory test-wars test-e2e
+	@$(MAKE) --no-print-directory test-e2e
 	@# Tests of hostile spokes and many objects wait half of the time. They bear what runs only while the CPU is idle.
 	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes and many objects' $(MAKE) --no-print-directory test-waiting
 	@$(MAKE) --no-print-directory test-faults
@@ -237,15 +235,10 @@ test-units: programs test-programs ## Run the tests of all packages but the end-
 test-e2e: programs ## Run the end-to-end tests: the manager on real API servers.
 	@# Tests that wait almost all of their time run beside these five. With the fault suite beside them, the cores would
 	@# always be busy, and limits of time would be exceeded.
-	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 5 -skip '$(FAULTS)|^TestExplore$$|$(WARS)|$(MEASURED)' ./e2e
-
-.PHONY: test-wars
-test-wars: programs ## Have another client undo what the manager writes, and restore etcd of the hub and of spokes.
-	@# They wait most of the time: they count writes for a minute, or stop a cluster for longer than that.
-	@.ci/step 'tests (wars and restores)' $(E2E_TEST) -run '$(WARS)' ./e2e
+	@.ci/step 'tests (end to end)' $(E2E_TEST) -parallel 5 -skip '$(FAULTS)|^TestExplore$$|$(MEASURED)' ./e2e
 
 .PHONY: test-faults
-test-faults: programs ## Break spokes and the hub in every known way, and print what followed.
+test-faults: programs ## Break spokes and the hub in every known way, have others undo what is written, and print what followed.
 	@rm -f bin/faults.txt
 	@code=0; .ci/step 'tests (faults)' $(E2E_TEST) -run '$(FAULTS)' ./e2e || code=$$?; cat bin/faults.txt || true; exit $$code
 

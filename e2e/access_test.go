@@ -249,7 +249,7 @@ func (a *access) events(t *testing.T) []controlplane.AuditEvent {
 // startManager starts a manager with the webhook and short-lived certificates.
 func (a *access) startManager(t *testing.T, args ...string) *fleet.Manager {
 	t.Helper()
-	m, err := a.tryManager(t, raceManager, args...)
+	m, err := a.tryManager(t, managerFor(t), args...)
 	must(t, err)
 	return m
 }

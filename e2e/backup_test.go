@@ -194,7 +194,7 @@ func (b *backup) deploy(t *testing.T) {
 			case replicas == 0 && running:
 				running = manager.Kill() != nil
 			case replicas > 0 && !running:
-				next, err := b.StartManager(ctx, fleet.ManagerOptions{Path: raceManager, Dir: dir})
+				next, err := b.StartManager(ctx, fleet.ManagerOptions{Path: managerFor(t), Dir: dir})
 				if err != nil {
 					t.Error(err)
 					return

@@ -211,7 +211,7 @@ func (c *chartTest) letGo(t *testing.T, installed *release.Release) {
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, os.WriteFile(file, kubeconfig, 0o600))
-	out, err := exec.CommandContext(t.Context(), raceManager, append(args, "--kubeconfig="+file)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), managerFor(t), append(args, "--kubeconfig="+file)...).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `"released":1`) {
 		t.Fatalf("releasing the SpokeClusters: %v\n%s", err, out)
 	}

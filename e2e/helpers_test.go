@@ -342,12 +342,28 @@ func onProcesses(t *testing.T) {
 	}
 }
 
-// long skips a test in short mode.
+// longTests are the names of the tests that called long.
+var longTests sync.Map
+
+// long skips a test in short mode. Call it before the test starts a manager.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("make test-all runs it")
 	}
+	longTests.Store(t.Name(), true)
+}
+
+// managerFor returns the manager's program for a test: with the race detector, which doubles its CPU time, unless only
+// 'make test-all' runs the test.
+func managerFor(t *testing.T) string {
+	t.Helper()
+	for name := range longTests.Range {
+		if prefix := name.(string); t.Name() == prefix || strings.HasPrefix(t.Name(), prefix+"/") {
+			return plainManager
+		}
+	}
+	return raceManager
 }
 
 // atOnce runs the rows of a table as subtests at the same time.
@@ -385,7 +401,7 @@ func startManager(t *testing.T, f *fleet.Fleet, dir string) *fleet.Manager {
 // startManagerWith is startManager with options.
 func startManagerWith(t *testing.T, f *fleet.Fleet, o fleet.ManagerOptions) *fleet.Manager {
 	t.Helper()
-	o.Path = raceManager
+	o.Path = managerFor(t)
 	m, err := f.StartManager(t.Context(), o)
 	must(t, err)
 	t.Cleanup(func() {

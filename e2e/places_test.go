@@ -15,18 +15,21 @@ import (
 )
 
 // idle are the longest of the tests that wait almost all of their time. They begin at once, and take no place.
-var idle = []string{"TestSlowLinks", "TestTokensAreRenewed", "TestKindsLost", "TestEachRight"}
+var idle = []string{
+	"TestSlowLinks", "TestTokensAreRenewed", "TestKindsLost", "TestEachRight", "TestHubOfAStandbyRestored", "TestWarOverTheWebhook",
+	"TestRestoredHubKeepsNewerRules", "TestHubRestored", "TestSpokeRestored",
+}
 
 // longest are the longest of the others. Go starts parallel tests in a random order, so that one of them could begin last,
 // and run alone in the end. These begin first.
 var longest = []string{
-	"TestFaultHub", "TestFaultSpokes", "TestFaultProxies", "TestFaultRotations", "TestFaultAPI", "TestEvaluation", "TestCoverage", "TestFiring",
-	"TestBackup", "TestWhyMends", "TestBrake", "TestJoin", "TestAccess", "TestCostOfADeployment", "TestLifecycle", "TestChart",
-	"TestSecretsSwapped", "TestHealth",
+	"TestFaultHub", "TestFaultSpokes", "TestWars", "TestWarOfTwins", "TestFaultProxies", "TestFaultRotations", "TestFaultAPI",
+	"TestEvaluation", "TestCoverage", "TestFiring", "TestBackup", "TestWhyMends", "TestRotationCostsNoRequest", "TestBrake",
+	"TestJoin", "TestAccess", "TestCostOfADeployment", "TestLifecycle", "TestChart", "TestSecretsSwapped", "TestHealth",
 }
 
-// mostFaults is how many fleets of the fault suite may run at the same time. With more, the healthy spokes are slow because
-// the machine is.
+// mostFaults is how many fleets may run at the same time that measure the latency of a healthy spoke. With more, it is slow
+// because the machine is.
 const mostFaults = 4
 
 // counting is a test that counts what the manager of the shared fleet does. It runs when no other test has a place.
@@ -35,7 +38,7 @@ const counting = "TestMetrics"
 // places is a number of places in which tests run at the same time.
 type places struct {
 	mu                  sync.Mutex
-	size, taken, faults int // of the taken places, faults are those of the fault suite
+	size, taken, faults int // of the taken places, faults are those of tests that measure latency
 	waiting             []*placed
 }
 
@@ -95,7 +98,8 @@ func inPlace(t *testing.T, onShared bool) {
 func (p *places) enter(name string, onShared bool) *placed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := &placed{rank: len(longest), fault: strings.HasPrefix(name, "TestFault"), alone: name == counting, begin: make(chan struct{})}
+	at := &placed{rank: len(longest), alone: name == counting, begin: make(chan struct{})}
+	at.fault = strings.HasPrefix(name, "TestFault") || strings.HasPrefix(name, "TestWar")
 	switch i := slices.Index(longest, name); {
 	case at.alone:
 		at.rank += 2

@@ -67,7 +67,7 @@ func shared() *fleet.Fleet { return startShared().Fleet }
 func sharedManager() *fleet.Manager { return startShared().manager }
 
 // raceManager and plainManager are the manager's program, with the race detector if E2E_RACE is set, and
-// without. Tests that measure time use the latter.
+// without. managerFor chooses one for a test. Tests that measure time use the latter.
 var raceManager, plainManager = filepath.Join("..", "bin", "rulefleet-manager-race"), filepath.Join("..", "bin", "rulefleet-manager-test")
 
 // quick is the factor for a manager's intervals in tests that do not measure reaction times.
