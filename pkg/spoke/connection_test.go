@@ -612,6 +612,27 @@ func TestExcessEndsWork(t *testing.T) {
 	}
 }
 
+// A spoke that sent too much is watched for a while before it is served again.
+func TestProbation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, found := &connection{}, &TooLargeError{What: "the cache", Value: 2, Bound: 1, Unit: "bytes"}
+		begin := func(name string, lasts time.Duration, want error) {
+			t.Helper()
+			c.excess.begin()
+			began := time.Now()
+			if err := c.prove(t.Context()); tooLarge(err) != tooLarge(want) || (err == nil) != (want == nil) || time.Since(began) != lasts {
+				t.Errorf("%s: %v after %v", name, err, time.Since(began))
+			}
+		}
+		begin("the first session", 0, nil)
+		c.tooMuch(found)
+		time.AfterFunc(time.Second, func() { c.tooMuch(found) })
+		begin("a session after that", time.Second, found)
+		begin("a session in which it does not do so again", probation, nil)
+		begin("the next session", 0, nil)
+	})
+}
+
 // What a spoke does not serve is looked for after each probe, but not again at once if that opened the circuit: the next
 // probe closes it, so this would never end.
 func TestRecheckDue(t *testing.T) {

@@ -225,11 +225,15 @@ func TestInherit(t *testing.T) {
 		if err := w.hub.Get(w.Context(), client.ObjectKey{Namespace: successor.Namespace, Name: "of-former"}, old); err != nil {
 			t.Fatal(err)
 		}
-		pr, err := delivery.Render(old, rule.Cluster{Name: "former"}, w.Render)
-		if err != nil {
-			t.Fatal(err)
+		rendered := func(ar *v1alpha1.AlertRule, cluster string) *monitoringv1.PrometheusRule {
+			t.Helper()
+			pr, err := delivery.Render(ar, rule.Cluster{Name: cluster}, w.Render)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pr
 		}
-		w.put(w.server, pr)
+		w.put(w.server, rendered(old, "former"))
 		w.sync()
 		w.others(20) // the brake would hold it, if it were a deletion
 		ask := func(name string, writes int, wait bool) {
@@ -243,10 +247,24 @@ func TestInherit(t *testing.T) {
 			}
 		}
 		ask("of-former", 0, true)
+		// What another template generates for the workload replaces nothing.
+		other := successor.DeepCopy()
+		other.Name, other.Labels[v1alpha1.TemplateLabel] = "of-another-template", "another"
+		w.put(w.hub, other)
+		w.put(w.server, rendered(other, "s"))
+		w.sync()
+		ask("of-former", 0, true)
 		w.put(w.hub, successor)
 		ask("of-former", 0, true)
 		ask("of-s", 1, true)      // it looks for the event of the creation
 		ask("of-former", 0, true) // the cache does not show it yet
+		w.sync()
+		// Since the cache was filled, the replacement was deleted, and another object has its name.
+		replacement := rendered(successor, "s")
+		w.drop(w.server, replacement.DeepCopy())
+		replacement.UID = "another"
+		w.put(w.server, replacement)
+		ask("of-former", 0, true)
 		w.sync()
 		ask("of-former", 1, false)
 		if a := w.rules.Actions()[0]; a.GetVerb() != "delete" {
