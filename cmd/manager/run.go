@@ -218,15 +218,10 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	board := status.NewBoard(o.intervals, o.spokeMaxWrites, provider.Changed)
 	held := brake.New(clock.RealClock{}, o.deletionHold)
 	contests := contest.New(clock.RealClock{}, o.intervals)
-
-	// the state of the spokes' evaluators, for (0) and (2)
-	render := delivery.Options{
-		HubID: hubID, AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel, Tenancy: o.tenancy,
-	}
+	render := o.renderOptions(hubID)
 	poller := evaluate.NewPoller(evaluate.Options{
 		Hub: local.GetClient(), Spokes: provider, Render: render, Interval: o.evaluatorInterval, Intervals: o.intervals, Metrics: o.checkMetrics,
 	})
-
 	counter := coverage.NewCounter(coverage.Options{
 		Hub: local.GetClient(), Informers: local.GetCache(), Spokes: provider, Trusted: []string{o.namespace, o.generatedNamespace}, Intervals: o.intervals, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
 	})
@@ -240,11 +235,8 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 		Render: render, Tenants: tenants, Places: places, Changed: board.Notify,
 	})
 	provider.SetLifecycle(spoke.Lifecycle{
-		Kinds: func(name string) []v1alpha1.WorkloadKind {
-			kinds, _ := hub.WorkloadKinds(ctx, local.GetClient(), name) // the cache has synced, so an error means that the process is ending
-			return kinds
-		},
-		Left: []func(string){propagation.Forget, contests.ForgetSpoke, poller.Forget, generator.Forget, distributor.Forget, counter.Forget},
+		Kinds: workloadKinds(ctx, local.GetClient()),
+		Left:  []func(string){propagation.Forget, contests.ForgetSpoke, poller.Forget, generator.Forget, distributor.Forget, counter.Forget},
 		// Writes to the former cluster were not undone in this one, and a restored server lacks writes that no client has undone.
 		Replaced:   []func(string){contests.ForgetSpoke, held.Beware, counter.Forget},
 		Restored:   []func(string){contests.ForgetSpoke},
@@ -266,6 +258,20 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	statuses := &status.Reconciler{Client: local.GetClient(), Board: board, Recorder: recorder, Validator: validator, Tenants: tenants, Places: places, Metrics: o.checkMetrics, Contests: contests, Intervals: o.intervals}
 	c := &controllers{provider: provider, members: members, generator: generator, counter: counter, poller: poller, distributor: distributor, braker: braker, statuses: statuses}
 	return c.add(ctx, mgr)
+}
+
+func (o *options) renderOptions(hubID string) delivery.Options {
+	return delivery.Options{
+		HubID: hubID, AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel, Tenancy: o.tenancy,
+	}
+}
+
+// workloadKinds returns a function that returns the kinds of workloads that are read from a spoke.
+func workloadKinds(ctx context.Context, r client.Reader) func(spoke string) []v1alpha1.WorkloadKind {
+	return func(spoke string) []v1alpha1.WorkloadKind {
+		kinds, _ := hub.WorkloadKinds(ctx, r, spoke) // the cache has synced, so an error means that the process is ending
+		return kinds
+	}
 }
 
 // newGuard returns the Guard, and adds the tracking of its kinds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,8 +32,7 @@ type earlyWatch struct {
 	trim   func(runtime.Object) error
 	bounds *listBounds
 
-	mu      sync.Mutex
-	waiting *backlog
+	waiting atomic.Pointer[backlog]
 }
 
 // keeps trims an event, and reports whether events of this amount may wait.
@@ -64,24 +64,18 @@ func (a *earlyWatch) open(ctx context.Context, version string, ended <-chan stru
 	}
 	b := newBacklog(version, w, a.keeps, a.bounds.account().charge())
 	context.AfterFunc(ctx, b.Stop) // the reader may have ended
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.waiting.Store(b)
 	select {
 	case <-ended:
-		b.Stop()
+		if a.waiting.CompareAndSwap(b, nil) { // nobody has taken it
+			b.Stop()
+		}
 	default:
-		a.waiting = b
 	}
 }
 
 // take returns the watch that was opened early, or nil.
-func (a *earlyWatch) take() *backlog {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b := a.waiting
-	a.waiting = nil
-	return b
-}
+func (a *earlyWatch) take() *backlog { return a.waiting.Swap(nil) }
 
 // drop stops the watch that was opened early.
 func (a *earlyWatch) drop() {

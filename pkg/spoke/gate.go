@@ -152,11 +152,9 @@ func (g *gate) shared(ctx context.Context) error {
 	}
 }
 
-// inquiry is a read of the identity. The last connection that it got is the one that was answered.
+// inquiry is a read of the identity. The last connection that it got is the one that was answered. The gate's lock guards it.
 type inquiry struct {
-	gate *gate
-
-	mu     sync.Mutex
+	gate   *gate
 	line   *line
 	doubts uint64
 }
@@ -173,26 +171,20 @@ func (g *gate) learn(ctx context.Context) (string, error) {
 }
 
 func (r *inquiry) got(info httptrace.GotConnInfo) {
+	l, _ := lineOf(info.Conn)
 	r.gate.mu.Lock()
-	doubts := r.gate.doubts
-	r.gate.mu.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.line, _ = lineOf(info.Conn)
-	r.doubts = doubts
+	defer r.gate.mu.Unlock()
+	r.line, r.doubts = l, r.gate.doubts
 }
 
 // found records the identity that was read.
 func (r *inquiry) found(identity string) {
-	r.mu.Lock()
-	line, doubts := r.line, r.doubts
-	r.mu.Unlock()
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()
-	if line != nil {
-		line.identity = identity
+	if r.line != nil {
+		r.line.identity = identity
 	}
-	r.gate.found, r.gate.settled = identity, doubts
+	r.gate.found, r.gate.settled = identity, r.doubts
 }
 
 // hold returns when a write may be sent over a connection. The error says why it may not.

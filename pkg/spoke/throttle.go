@@ -49,7 +49,7 @@ func (ps *paces) of(path string) *eventPace {
 		per := func(most int) *rate.Limiter {
 			return rate.NewLimiter(rate.Limit(float64(most)/eventSpan.Seconds()), most)
 		}
-		p = &eventPace{events: per(maxEvents), bytes: per(maxEventBytes), values: per(maxEventValues)}
+		p = &eventPace{of: ps, events: per(maxEvents), bytes: per(maxEventBytes), values: per(maxEventValues)}
 		if ps.byPath == nil {
 			ps.byPath = map[string]*eventPace{}
 		}
@@ -64,7 +64,7 @@ func (ps *paces) late(now time.Time) string {
 	defer ps.mu.Unlock()
 	first, large := "", false
 	for at, p := range ps.byPath {
-		many, long := p.late(now)
+		many, long := p.lateLocked(now)
 		if kind := path.Base(at); (many || long) && (first == "" || kind < first) {
 			first, large = kind, !many
 		}
@@ -81,9 +81,10 @@ func (ps *paces) late(now time.Time) string {
 
 // eventPace bounds how fast the watches of one path are read.
 type eventPace struct {
+	of                    *paces
 	events, bytes, values *rate.Limiter
 
-	mu sync.Mutex
+	// The lock of the paces guards these.
 	// since is when the watches began to be slowed down, and last is when they were slowed down last.
 	since, last time.Time
 	// long is when an event was last found to take longer than eventTime.
@@ -109,8 +110,8 @@ func (p *eventPace) read(now time.Time, events, bytes, values int64) time.Time {
 }
 
 func (p *eventPace) slowed(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	if now.Sub(p.last) > lateOver {
 		p.since = now
 	}
@@ -122,15 +123,13 @@ func (p *eventPace) large() {
 	if p == nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	p.long = time.Now()
 }
 
-// late reports whether there have been too many events for some time, and whether one is too large for the link.
-func (p *eventPace) late(now time.Time) (many, long bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// lateLocked reports whether there have been too many events for some time, and whether one is too large for the link.
+func (p *eventPace) lateLocked(now time.Time) (many, long bool) {
 	return p.last.Sub(p.since) >= lateShown && now.Sub(p.last) < lateOver, now.Sub(p.long) < lateOver
 }
 

@@ -80,15 +80,15 @@ type Options struct {
 type Counter struct {
 	Options
 
-	outcomes outcomes
 	// ask returns the number of workloads of a kind in a spoke.
 	ask func(ctx context.Context, s *spoke.Spoke, kind v1alpha1.WorkloadKind) (int32, error)
 	// changes are the templates whose summary has changed.
 	changes queue.Feed[string]
 
-	mu     sync.Mutex
-	began  time.Time
-	spokes map[string]*counted
+	mu       sync.Mutex
+	began    time.Time
+	outcomes outcomes
+	spokes   map[string]*counted
 	// sums are the sums over all spokes, by template.
 	sums      map[string]v1alpha1.TemplateSummary
 	summaries map[string]summary
@@ -120,7 +120,7 @@ const unreadable = -1
 // NewCounter returns a Counter.
 func NewCounter(o Options) *Counter {
 	return &Counter{
-		Options: o, spokes: map[string]*counted{}, sums: map[string]v1alpha1.TemplateSummary{}, summaries: map[string]summary{},
+		Options: o, outcomes: outcomes{}, spokes: map[string]*counted{}, sums: map[string]v1alpha1.TemplateSummary{}, summaries: map[string]summary{},
 		ask: func(ctx context.Context, s *spoke.Spoke, kind v1alpha1.WorkloadKind) (int32, error) {
 			return s.Count(ctx, kind)
 		},
@@ -129,8 +129,10 @@ func NewCounter(o Options) *Counter {
 
 // Record records the outcomes of a workload of an engaged spoke. They are nil if there is no such workload.
 func (c *Counter) Record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.outcomes.record(s, workload, of) {
-		c.Changed(s.Name)
+		c.changedLocked(s.Name)
 	}
 }
 
@@ -138,6 +140,10 @@ func (c *Counter) Record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes
 func (c *Counter) Changed(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.changedLocked(name)
+}
+
+func (c *Counter) changedLocked(name string) {
 	if is := c.spokes[name]; is != nil {
 		is.changed = true
 	}
@@ -169,9 +175,9 @@ func (c *Counter) follow(ctx context.Context) error {
 
 // Forget drops a spoke that is no longer registered, or that is another cluster.
 func (c *Counter) Forget(name string) {
-	c.outcomes.forget(name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.outcomes, name)
 	if is := c.spokes[name]; is != nil {
 		c.addLocked(is.sums, -1)
 		delete(c.spokes, name)
@@ -302,8 +308,8 @@ func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.Spo
 	if err != nil {
 		return false, err
 	}
-	of, complete := c.outcomes.read(s, all)
 	c.mu.Lock()
+	of, complete := c.outcomes.read(s, all)
 	if c.spokes[s.Name] != is { // it was forgotten meanwhile
 		c.mu.Unlock()
 		return true, nil

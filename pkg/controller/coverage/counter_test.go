@@ -216,7 +216,7 @@ func TestCoverage(t *testing.T) {
 			t.Errorf("told %d times of two changes, and then %d times", told, len(f.changed)-told)
 		}
 		f.counter.Forget("eu")
-		if f.counter.Coverage("eu") != nil || len(f.counter.spokes)+len(f.counter.outcomes.spokes)+len(f.counter.sums) != 0 {
+		if f.counter.Coverage("eu") != nil || len(f.counter.spokes)+len(f.counter.outcomes)+len(f.counter.sums) != 0 {
 			t.Errorf("it is not forgotten: %+v", f.counter.sums)
 		}
 	})
@@ -556,7 +556,7 @@ func TestMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	o, s, before := &outcomes{}, &spoke.Spoke{Name: "eu"}, used()
+	o, s, before := outcomes{}, &spoke.Spoke{Name: "eu"}, used()
 	for i := range workloads {
 		o.record(s, deployment(fmt.Sprintf("a-deployment-with-a-usual-name-%d", i)), of)
 	}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unique"
 
@@ -15,11 +14,8 @@ import (
 )
 
 // outcomes keeps what became of the workloads of the engaged spokes: 16 bytes for each, because most workloads of a
-// fleet have the same outcomes. The zero value is ready to use.
-type outcomes struct {
-	mu     sync.Mutex
-	spokes map[string]*engagement
-}
+// fleet have the same outcomes. The lock of the Counter guards it.
+type outcomes map[string]*engagement
 
 // engagement has the outcomes of a spoke since it was engaged. All its workloads are processed again then, and those
 // that were deleted meanwhile are not known any more.
@@ -35,16 +31,11 @@ func hash(workload rule.Key) uint64 { return maphash.Comparable(seed, workload) 
 
 // record replaces the outcomes of a workload, and reports whether they have changed. nil means that there is no such
 // workload.
-func (o *outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) (changed bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	e := o.spokes[s.Name]
+func (o outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) (changed bool) {
+	e := o[s.Name]
 	if e == nil || e.since.Before(s.Since) {
 		e = &engagement{since: s.Since, of: map[uint64]unique.Handle[string]{}}
-		if o.spokes == nil {
-			o.spokes = map[string]*engagement{}
-		}
-		o.spokes[s.Name] = e
+		o[s.Name] = e
 	}
 	if s.Since.Before(e.since) { // a worker of an earlier engagement
 		return false
@@ -62,11 +53,9 @@ func (o *outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcome
 
 // read returns the outcomes of workloads of a spoke. complete is false while one of them was not processed since the
 // spoke was engaged. They are nil if it has been engaged again meanwhile.
-func (o *outcomes) read(s *spoke.Spoke, workloads []rule.Key) (out map[rule.Key]unique.Handle[string], complete bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (o outcomes) read(s *spoke.Spoke, workloads []rule.Key) (out map[rule.Key]unique.Handle[string], complete bool) {
 	out, complete = make(map[rule.Key]unique.Handle[string], len(workloads)), true
-	e := o.spokes[s.Name]
+	e := o[s.Name]
 	switch {
 	case e == nil || e.since.Before(s.Since):
 		return out, len(workloads) == 0
@@ -81,13 +70,6 @@ func (o *outcomes) read(s *spoke.Spoke, workloads []rule.Key) (out map[rule.Key]
 		}
 	}
 	return out, complete
-}
-
-// forget drops a spoke.
-func (o *outcomes) forget(name string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.spokes, name)
 }
 
 // encode returns outcomes as a text: for each template, the outcome, its name and a newline.

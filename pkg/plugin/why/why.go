@@ -74,16 +74,21 @@ kubeconfig.`,
 		if err := in.read(cmd.Context(), c, client.ObjectKey{Namespace: namespace, Name: ref.Name}); err != nil {
 			return err
 		}
-		links := chainOf(in)
-		if err := write(p, links); err != nil {
-			return err
-		}
-		if broken := Broken(links); broken != nil {
-			return exit.New(exit.NotReady, "Cause: "+output.Clean(broken.Evidence)+"\nNext step: "+output.Clean(broken.Fix), "%s does not work in spoke %s: the step %q is not ok", rule.KeyOf(in.Rule), spoke, broken.Name)
-		}
-		return nil
+		return explain(p, in)
 	}
 	return cmd
+}
+
+// explain writes the links of the chain. The error names the first one that is not ok.
+func explain(p *output.Printer, in input) error {
+	links := chainOf(in)
+	if err := write(p, links); err != nil {
+		return err
+	}
+	if broken := Broken(links); broken != nil {
+		return exit.New(exit.NotReady, "Cause: "+output.Clean(broken.Evidence)+"\nNext step: "+output.Clean(broken.Fix), "%s does not work in spoke %s: the step %q is not ok", rule.KeyOf(in.Rule), in.Cluster, broken.Name)
+	}
+	return nil
 }
 
 // read reads the objects of the chain, as far as the person may.
