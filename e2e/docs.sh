@@ -65,6 +65,8 @@ on hub delete spokes --all --timeout=180s >/dev/null
 helm uninstall rulefleet --kubeconfig "$work/hub" --namespace "$namespace" --wait
 on hub delete alertrules -n "$namespace" --all >/dev/null
 on hub delete namespace "$namespace" rulefleet-generated --wait >/dev/null
+# While a namespace has pods, it is looked at again only after 16 seconds.
+on eu-1 delete deployments -n shop --all --cascade=foreground --wait >/dev/null
 on eu-1 delete namespace shop --wait >/dev/null
 
 say "$how/kind.md"
