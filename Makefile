@@ -189,17 +189,17 @@ test: programs test-programs test-integrations test-plugin ## Run the tests of a
 	@.ci/beside 'tests (sequential)' $(TEST_SEQUENTIAL) -p 1 -short -- 'tests (end to end)' $(E2E_TEST) -parallel 5 -short -skip '$(MEASURED)' ./e2e
 
 .PHONY: test-all
-test-all: programs test-programs test-race test-rest ## Run all tests, as CI does.
+test-all: programs test-programs test-race test-rest ## Run all tests.
 
-# The two parts of test-all. Those with the race detector have the widest limits of time, so .ci/run runs them beside the
-# tests on kind.
+# The two parts of test-all. The tests with the race detector have the widest limits of time, so .ci/run runs them beside
+# the tests on kind.
 .PHONY: test-race
 test-race: programs test-programs
 	@.ci/step 'tests (units)' $(TEST_UNITS)
 
 .PHONY: test-rest
 test-rest: programs test-programs test-integrations test-plugin
-	@# While .ci/run builds a node image, what has no narrow limits of time and memory comes first.
+	@# While .ci/run builds a node image, the tests with narrow limits of time and memory wait.
 	@$(MAKE) --no-print-directory test-e2e
 	@# Tests of hostile spokes and many objects wait half of the time. They bear what runs only while the CPU is idle.
 	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes and many objects' $(MAKE) --no-print-directory test-waiting

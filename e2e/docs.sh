@@ -31,7 +31,7 @@ if grep -rn --include='*.md' '^[[:space:]][[:space:]]*```sh$' docs; then fail "a
 read_as_a_person() { timeout --foreground 30m bash -euo pipefail -v <<<"$1"; }
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work" alertrules.yaml' EXIT # docs/how-to/templates.md saves that file
 on hub delete namespace "$namespace" rulefleet-generated --ignore-not-found --wait >/dev/null
 
 # Prepare what a reader has: the tools, and a kubeconfig whose contexts have short names.
@@ -65,7 +65,7 @@ on hub delete spokes --all --timeout=180s >/dev/null
 helm uninstall rulefleet --kubeconfig "$work/hub" --namespace "$namespace" --wait
 on hub delete alertrules -n "$namespace" --all >/dev/null
 on hub delete namespace "$namespace" rulefleet-generated --wait >/dev/null
-# While a namespace has pods, it is looked at again only after 16 seconds.
+# Kubernetes retries the deletion of a namespace that still has pods only after 16 seconds.
 on eu-1 delete deployments -n shop --all --cascade=foreground --wait >/dev/null
 on eu-1 delete namespace shop --wait >/dev/null
 

@@ -260,6 +260,7 @@ func setup(ctx context.Context, mgr mcmanager.Manager, fence *leader.Fence, prov
 	return c.add(ctx, mgr)
 }
 
+// renderOptions returns the options for rendering rules.
 func (o *options) renderOptions(hubID string) delivery.Options {
 	return delivery.Options{
 		HubID: hubID, AdminNamespace: o.namespace, GeneratedNamespace: o.generatedNamespace, RuleNamespace: o.ruleNamespace, ClusterLabel: o.clusterLabel, Tenancy: o.tenancy,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,7 +31,8 @@ type earlyWatch struct {
 	trim   func(runtime.Object) error
 	bounds *listBounds
 
-	waiting atomic.Pointer[backlog]
+	mu      sync.Mutex
+	waiting *backlog
 }
 
 // keeps trims an event, and reports whether events of this amount may wait.
@@ -64,18 +64,24 @@ func (a *earlyWatch) open(ctx context.Context, version string, ended <-chan stru
 	}
 	b := newBacklog(version, w, a.keeps, a.bounds.account().charge())
 	context.AfterFunc(ctx, b.Stop) // the reader may have ended
-	a.waiting.Store(b)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	select {
 	case <-ended:
-		if a.waiting.CompareAndSwap(b, nil) { // nobody has taken it
-			b.Stop()
-		}
+		b.Stop()
 	default:
+		a.waiting = b
 	}
 }
 
 // take returns the watch that was opened early, or nil.
-func (a *earlyWatch) take() *backlog { return a.waiting.Swap(nil) }
+func (a *earlyWatch) take() *backlog {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := a.waiting
+	a.waiting = nil
+	return b
+}
 
 // drop stops the watch that was opened early.
 func (a *earlyWatch) drop() {

@@ -342,7 +342,7 @@ func TestEarlyWatch(t *testing.T) {
 		close(ended)
 		fail = nil
 		e.open(t.Context(), "5", ended)
-		if n := len(opened); n != 5 || e.waiting.Load() != nil {
+		if n := len(opened); n != 5 || e.waiting != nil {
 			t.Errorf("%d were opened", n)
 		}
 		get("5").Stop()

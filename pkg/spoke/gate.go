@@ -152,9 +152,10 @@ func (g *gate) shared(ctx context.Context) error {
 	}
 }
 
-// inquiry is a read of the identity. The last connection that it got is the one that was answered. The gate's lock guards it.
+// inquiry is a read of the identity. The last connection that it got is the one that was answered.
 type inquiry struct {
-	gate   *gate
+	gate *gate
+	// The gate's lock guards these.
 	line   *line
 	doubts uint64
 }

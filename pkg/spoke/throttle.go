@@ -49,7 +49,7 @@ func (ps *paces) of(path string) *eventPace {
 		per := func(most int) *rate.Limiter {
 			return rate.NewLimiter(rate.Limit(float64(most)/eventSpan.Seconds()), most)
 		}
-		p = &eventPace{of: ps, events: per(maxEvents), bytes: per(maxEventBytes), values: per(maxEventValues)}
+		p = &eventPace{mu: &ps.mu, events: per(maxEvents), bytes: per(maxEventBytes), values: per(maxEventValues)}
 		if ps.byPath == nil {
 			ps.byPath = map[string]*eventPace{}
 		}
@@ -81,10 +81,10 @@ func (ps *paces) late(now time.Time) string {
 
 // eventPace bounds how fast the watches of one path are read.
 type eventPace struct {
-	of                    *paces
 	events, bytes, values *rate.Limiter
 
-	// The lock of the paces guards these.
+	// mu is the lock of the paces.
+	mu *sync.Mutex
 	// since is when the watches began to be slowed down, and last is when they were slowed down last.
 	since, last time.Time
 	// long is when an event was last found to take longer than eventTime.
@@ -110,8 +110,8 @@ func (p *eventPace) read(now time.Time, events, bytes, values int64) time.Time {
 }
 
 func (p *eventPace) slowed(now time.Time) {
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if now.Sub(p.last) > lateOver {
 		p.since = now
 	}
@@ -123,8 +123,8 @@ func (p *eventPace) large() {
 	if p == nil {
 		return
 	}
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.long = time.Now()
 }
 

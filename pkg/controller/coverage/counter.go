@@ -129,9 +129,13 @@ func NewCounter(o Options) *Counter {
 
 // Record records the outcomes of a workload of an engaged spoke. They are nil if there is no such workload.
 func (c *Counter) Record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) {
+	var is unique.Handle[string]
+	if of != nil {
+		is = unique.Make(encode(of))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.outcomes.record(s, workload, of) {
+	if c.outcomes.record(s, workload, is) {
 		c.changedLocked(s.Name)
 	}
 }
@@ -309,11 +313,11 @@ func (c *Counter) countOne(ctx context.Context, s *spoke.Spoke, sc *v1alpha1.Spo
 		return false, err
 	}
 	c.mu.Lock()
-	of, complete := c.outcomes.read(s, all)
 	if c.spokes[s.Name] != is { // it was forgotten meanwhile
 		c.mu.Unlock()
 		return true, nil
 	}
+	of, complete := c.outcomes.read(s, all)
 	now := c.Clock.Now()
 	if done = complete; complete {
 		is.complete, is.processed = s.Since, now

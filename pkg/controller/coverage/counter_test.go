@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -558,7 +559,7 @@ func TestMemory(t *testing.T) {
 	}
 	o, s, before := outcomes{}, &spoke.Spoke{Name: "eu"}, used()
 	for i := range workloads {
-		o.record(s, deployment(fmt.Sprintf("a-deployment-with-a-usual-name-%d", i)), of)
+		o.record(s, deployment(fmt.Sprintf("a-deployment-with-a-usual-name-%d", i)), unique.Make(encode(of)))
 	}
 	if each := (used() - before) / workloads; each <= 0 || each > most {
 		t.Errorf("%d bytes for each workload", each)

@@ -29,9 +29,9 @@ var seed = maphash.MakeSeed()
 
 func hash(workload rule.Key) uint64 { return maphash.Comparable(seed, workload) }
 
-// record replaces the outcomes of a workload, and reports whether they have changed. nil means that there is no such
-// workload.
-func (o outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes) (changed bool) {
+// record replaces the outcomes of a workload, and reports whether they have changed. The zero value means that there is no
+// such workload.
+func (o outcomes) record(s *spoke.Spoke, workload rule.Key, is unique.Handle[string]) (changed bool) {
 	e := o[s.Name]
 	if e == nil || e.since.Before(s.Since) {
 		e = &engagement{since: s.Since, of: map[uint64]unique.Handle[string]{}}
@@ -42,11 +42,10 @@ func (o outcomes) record(s *spoke.Spoke, workload rule.Key, of coverage.Outcomes
 	}
 	key := hash(workload)
 	was, known := e.of[key]
-	if of == nil {
+	if is == (unique.Handle[string]{}) {
 		delete(e.of, key)
 		return known
 	}
-	is := unique.Make(encode(of))
 	e.of[key] = is
 	return !known || is != was
 }

@@ -79,7 +79,7 @@ kubeconfig.`,
 	return cmd
 }
 
-// explain writes the links of the chain. The error names the first one that is not ok.
+// explain writes the links of the chain. The error names the first link that is not ok.
 func explain(p *output.Printer, in input) error {
 	links := chainOf(in)
 	if err := write(p, links); err != nil {
