@@ -189,16 +189,8 @@ test: programs test-programs test-integrations test-plugin ## Run the tests of a
 	@.ci/beside 'tests (sequential)' $(TEST_SEQUENTIAL) -p 1 -short -- 'tests (end to end)' $(E2E_TEST) -parallel 5 -short -skip '$(MEASURED)' ./e2e
 
 .PHONY: test-all
-test-all: programs test-programs test-race test-rest ## Run all tests.
-
-# The two parts of test-all. The tests with the race detector have the widest limits of time, so .ci/run runs them beside
-# the tests on kind.
-.PHONY: test-race
-test-race: programs test-programs
+test-all: programs test-programs test-integrations test-plugin ## Run all tests.
 	@.ci/step 'tests (units)' $(TEST_UNITS)
-
-.PHONY: test-rest
-test-rest: programs test-programs test-integrations test-plugin
 	@# While .ci/run builds a node image, the tests with narrow limits of time and memory wait.
 	@$(MAKE) --no-print-directory test-e2e
 	@# Tests of hostile spokes and many objects wait half of the time. They bear what runs only while the CPU is idle.
