@@ -102,6 +102,7 @@ server=https://$prefix-eu-1-control-plane:6443
 kubectl config use-context hub >/dev/null
 kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"
 helm uninstall rulefleet --namespace "$namespace" --wait
+on hub delete lease rulefleet-manager -n "$namespace" --ignore-not-found >/dev/null # otherwise the next leader waits for its end
 say "$how: from the installation to the uninstallation"
 script=$(
 	commands $how/install.md '' '## Uninstall'

@@ -24,7 +24,7 @@ import (
 // kube-controller-manager and admission can do to them.
 func TestFaultAPI(t *testing.T) {
 	parallel(t)
-	names := []string{"homeless", "full", "denied"}
+	names := []string{"homeless", "full", "denied", "late"}
 	if testing.Short() {
 		names = []string{"denied"}
 	}
@@ -42,7 +42,7 @@ func TestFaultAPI(t *testing.T) {
 		at.settle(t)
 	}
 	collected := f.startCollecting(t, places)
-	f.lanes(t, places, map[string]func(at *place){"homeless": homelessRows, "full": fullRows, "denied": deniedRows})
+	f.lanes(t, places, map[string]func(at *place){"homeless": homelessRows, "full": fullRows, "denied": deniedRows, "late": lateRows})
 	collected(t)
 }
 
@@ -143,6 +143,9 @@ func deniedRows(at *place) {
 		h.uninstall(r.t, r.m, config)
 		r.over()
 	})
+}
+
+func lateRows(at *place) {
 	at.row("an admission webhook times out", rowOptions{}, func(r *fault) {
 		asked := atomic.Int32{}
 		h := serveHook(r.t, "hang", func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {

@@ -211,7 +211,7 @@ var ofSpokes = []Reason{
 	},
 	{
 		Name: v1alpha1.ReasonDeletionsHeld, On: []string{ready},
-		Message: "60 AlertRules will be deleted at 2026-01-01T12:00:00Z, because their workloads or templates are gone or no longer match" +
+		Message: "60 AlertRules will be deleted at 2026-01-01T12:00:00Z, because workloads or templates are gone or no longer match" +
 			" (20 others were deleted before, within the limit). To keep the rules, …. To delete them now: kubectl annotate spoke eu-1" +
 			" rulefleet.io/acknowledge-deletions=true",
 		Meaning: "So many rules are to be deleted at once that it may be a mistake. Or rules are to be deleted shortly after somebody confirmed" +

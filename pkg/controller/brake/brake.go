@@ -41,7 +41,7 @@ var hops = []Hop{Generate, Distribute}
 // what names the objects that a hop deletes, cause says why, and restore says how to keep them.
 var (
 	what    = map[Hop]string{Generate: "AlertRule", Distribute: "PrometheusRule"}
-	cause   = map[Hop]string{Generate: "their workloads or templates are gone or no longer match", Distribute: "their rules on the hub are gone, disabled or no longer placed on the spoke"}
+	cause   = map[Hop]string{Generate: "workloads or templates are gone or no longer match", Distribute: "rules on the hub are gone, disabled or no longer placed on the spoke"}
 	restore = map[Hop]string{Generate: "restore the workloads or templates", Distribute: "restore the rules on the hub, or their state and placement"}
 )
 

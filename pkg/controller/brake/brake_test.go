@@ -95,8 +95,8 @@ func TestPublish(t *testing.T) {
 		t.Fatalf("got %+v with %+v", p, p.is)
 	}
 	for _, words := range []string{
-		"40 AlertRules will be deleted at 2001-09-09T01:56:40Z, because their workloads or templates are gone or no longer match (20 others were deleted before, within the limit). ",
-		"40 PrometheusRules will be deleted at 2001-09-09T01:56:40Z, because their rules on the hub are gone, disabled or no longer placed on the spoke (20 others were deleted before, within the limit). ",
+		"40 AlertRules will be deleted at 2001-09-09T01:56:40Z, because workloads or templates are gone or no longer match (20 others were deleted before, within the limit). ",
+		"40 PrometheusRules will be deleted at 2001-09-09T01:56:40Z, because rules on the hub are gone, disabled or no longer placed on the spoke (20 others were deleted before, within the limit). ",
 		"To keep the rules, restore the workloads or templates, and restore the rules on the hub", `kubectl patch spoke s --type=merge -p '{"spec":{"suspend":true}}'. `,
 		"To delete them now: kubectl annotate spoke s rulefleet.io/acknowledge-deletions=true",
 	} {
