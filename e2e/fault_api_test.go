@@ -24,7 +24,7 @@ import (
 // kube-controller-manager and admission can do to them.
 func TestFaultAPI(t *testing.T) {
 	parallel(t)
-	names := []string{"homeless", "full", "denied", "late"}
+	names := []string{"homeless", "leaving", "full", "denied", "late"}
 	if testing.Short() {
 		names = []string{"denied"}
 	}
@@ -42,7 +42,9 @@ func TestFaultAPI(t *testing.T) {
 		at.settle(t)
 	}
 	collected := f.startCollecting(t, places)
-	f.lanes(t, places, map[string]func(at *place){"homeless": homelessRows, "full": fullRows, "denied": deniedRows, "late": lateRows})
+	f.lanes(t, places, map[string]func(at *place){
+		"homeless": homelessRows, "leaving": leavingRows, "full": fullRows, "denied": deniedRows, "late": lateRows,
+	})
 	collected(t)
 }
 
@@ -52,18 +54,22 @@ func (r *fault) readyWith(words ...string) {
 	r.expectShown(metav1.ConditionTrue, v1alpha1.ReasonRulesFailing, words...)
 }
 
+// home is a namespace for a rule of its own.
+func (r *fault) home() *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name + "-home"}}
+}
+
+// ruleAtHome creates the AlertRule of that namespace.
+func (r *fault) ruleAtHome() client.ObjectKey {
+	ar := alertRule(r.name+"-homeless", r.home().Name, onNamed(v1alpha1.ClusterName(r.name)))
+	must(r.t, r.Hub.Client.Create(r.t.Context(), ar))
+	return client.ObjectKeyFromObject(ar)
+}
+
 func homelessRows(at *place) {
-	ns := func(r *fault) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name + "-home"}}
-	}
-	homeless := func(r *fault) client.ObjectKey {
-		ar := alertRule(r.name+"-homeless", r.name+"-home", onNamed(v1alpha1.ClusterName(r.name)))
-		must(r.t, r.Hub.Client.Create(r.t.Context(), ar))
-		return client.ObjectKeyFromObject(ar)
-	}
 	at.row("a namespace is missing", rowOptions{}, func(r *fault) {
 		var key client.ObjectKey
-		r.inject(func() { key = homeless(r) }, func() { _ = r.m.Client.Create(context.WithoutCancel(r.t.Context()), ns(r)) })
+		r.inject(func() { key = r.ruleAtHome() }, func() { _ = r.m.Client.Create(context.WithoutCancel(r.t.Context()), r.home()) })
 		r.change()
 		r.readyWith(v1alpha1.ReasonNamespaceMissing, r.name+"-homeless")
 		expectRow(r.t, r.Fleet, key, r.name, v1alpha1.PhasePending, v1alpha1.ReasonNamespaceMissing)
@@ -71,8 +77,14 @@ func homelessRows(at *place) {
 		r.mend("")
 		r.over()
 	})
+}
+
+func leavingRows(at *place) {
 	at.row("a namespace is terminating", rowOptions{rewritten: true}, func(r *fault) {
-		guest := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.name + "-home", Name: "guest", Finalizers: []string{"example.com/stays"}}}
+		must(r.t, r.m.Client.Create(r.t.Context(), r.home()))
+		r.ruleAtHome()
+		r.settle(r.t)
+		guest := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.home().Name, Name: "guest", Finalizers: []string{"example.com/stays"}}}
 		must(r.t, r.m.Client.Create(r.t.Context(), guest))
 		free := func() {
 			if err := r.m.Client.Get(context.WithoutCancel(r.t.Context()), client.ObjectKeyFromObject(guest), guest); err == nil {
@@ -80,13 +92,13 @@ func homelessRows(at *place) {
 				_ = r.m.Client.Update(context.WithoutCancel(r.t.Context()), guest)
 			}
 		}
-		r.inject(func() { must(r.t, r.m.Client.Delete(r.t.Context(), ns(r))) }, free)
+		r.inject(func() { must(r.t, r.m.Client.Delete(r.t.Context(), r.home())) }, free)
 		r.change()
 		r.readyWith(v1alpha1.ReasonNamespaceMissing, "being deleted")
 		r.hold(15 * time.Second)
 		free()
 		within(r.t, patience, "the namespace is gone", func(ctx context.Context) error {
-			if err := r.m.Client.Get(ctx, client.ObjectKeyFromObject(ns(r)), &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+			if err := r.m.Client.Get(ctx, client.ObjectKeyFromObject(r.home()), &corev1.Namespace{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it is there: %w", err)
 			}
 			return nil
