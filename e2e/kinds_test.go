@@ -22,8 +22,11 @@ func workload(kind v1alpha1.WorkloadKind, namespace, name string) client.Object 
 	meta, d := metav1.ObjectMeta{Namespace: namespace, Name: name}, deployment(namespace, name)
 	switch kind {
 	case v1alpha1.StatefulSetKind:
-		return &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template}}
+		return &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: d.Spec.Template}}
 	case v1alpha1.DaemonSetKind:
+		if *provider == providerKind {
+			d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "none"} // no test needs its pods
+		}
 		return &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template}}
 	case v1alpha1.CronJobKind:
 		job := batchv1.JobSpec{Template: *d.Spec.Template.DeepCopy(), BackoffLimit: new(int32)}
