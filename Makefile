@@ -190,11 +190,11 @@ test: programs test-programs test-integrations test-plugin ## Run the tests of a
 
 .PHONY: test-all
 test-all: programs test-programs test-integrations test-plugin ## Run all tests.
-	@.ci/beside 'tests (many)' $(TEST_MANY) -- 'tests (units)' $(TEST_UNITS)
+	@.ci/step 'tests (units)' $(TEST_UNITS)
 	@# While .ci/run builds a node image, the tests with narrow limits of time and memory wait.
 	@$(MAKE) --no-print-directory test-e2e
-	@# Tests of hostile spokes wait most of the time. They bear what runs only while the CPU is idle.
-	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes' $(MEASURE) -run '$(HOSTILE)' ./e2e
+	@# Tests of hostile spokes and many objects wait half of the time. They bear what runs only while the CPU is idle.
+	@.ci/beside 'tests in idle time' .ci/idle $(MAKE) --no-print-directory test-idle -- 'tests of hostile spokes and many objects' $(MAKE) --no-print-directory test-waiting
 	@$(MAKE) --no-print-directory test-faults
 	@.ci/step 'tests that measure' $(MEASURE) -skip '$(HOSTILE)' $(MEASURING) ./e2e
 
@@ -203,6 +203,11 @@ test-idle: # what test-all runs while the CPU is idle: a fixed number of inputs,
 	@.ci/step 'tests (sequential)' $(TEST_SEQUENTIAL)
 	@.ci/step 'tests (schedules)' $(TEST_SCHEDULES)
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=5000x
+
+.PHONY: test-waiting
+test-waiting: # what test-all runs beside that
+	@.ci/step 'tests of hostile spokes' $(MEASURE) -run '$(HOSTILE)' ./e2e
+	@.ci/step 'tests (many)' $(TEST_MANY)
 
 .PHONY: programs
 programs: controlplane build pipeline note-race # the programs that tests start

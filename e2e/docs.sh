@@ -64,10 +64,11 @@ KUBECONFIG=$work/tutorial-hub:$work/tutorial-eu-1 read_as_a_person "$script"
 on hub delete spokes --all --timeout=180s >/dev/null
 helm uninstall rulefleet --kubeconfig "$work/hub" --namespace "$namespace" --wait
 on hub delete alertrules -n "$namespace" --all >/dev/null
-on hub delete namespace "$namespace" rulefleet-generated --wait >/dev/null
+on hub delete namespace "$namespace" rulefleet-generated --wait=false >/dev/null
 # Kubernetes retries the deletion of a namespace that still has pods only after 16 seconds.
 on eu-1 delete deployments -n shop --all --cascade=foreground --wait >/dev/null
 on eu-1 delete namespace shop --wait >/dev/null
+on hub wait --for delete --timeout 180s "namespace/$namespace" namespace/rulefleet-generated >/dev/null
 
 say "$how/kind.md"
 script=$(commands $how/kind.md | of_these_clusters)
