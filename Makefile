@@ -154,8 +154,8 @@ PACKAGES = go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}
 # goroutines use.
 SEQUENTIAL := /(api/v1alpha1|charts|e2e/demo/dashboard|pkg/(interval|manifest|plugin(/(advice|ask|cluster|document|env|exit|join|output|why))?|reasons|rule/(compat|coverage|parameter|placeholder|templating)|spoke/(kubeconfig|renewal)|testing/(oracle|promtool|schema)))$$
 TEST_SEQUENTIAL = $(PLAIN_TEST) -skip '$(MEASURED)' $$($(PACKAGES) | grep -E '$(SEQUENTIAL)')
-# The go command starts them in this order: the longest come first.
-UNITS = ./pkg/spoke $(addprefix ./pkg/testing/,simulated controlplane pipeline) $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
+# The go command starts them in this order: the longest comes first.
+UNITS = ./pkg/spoke $$($(PACKAGES) | grep -vE '$(SEQUENTIAL)')
 TEST_UNITS = $(RACE_TEST) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -skip '$(MEASURED)|$(MANY)' $(UNITS)
 # Only the managers that the end-to-end tests start have the race detector. In the test program itself, it would take
 # more than half of the CPU time.
