@@ -53,9 +53,8 @@ start_as_the_readme() {
 	on eu-1 delete --wait $(monitoring_crds) >/dev/null
 }
 
-# install_prometheus installs prometheus-operator and a Prometheus in eu-1.
+# install_prometheus installs prometheus-operator and a Prometheus in eu-1, where load has put their image.
 install_prometheus() {
-	kind load docker-image --quiet --name "$prefix-eu-1" "$E2E_MONITORING_IMAGE"
 	# shellcheck disable=SC2046
 	on eu-1 apply --server-side $(monitoring_crds) >/dev/null
 	on eu-1 apply -f e2e/kind-monitoring.yaml >/dev/null
@@ -85,9 +84,16 @@ registered() {
 	done
 }
 
-load() { kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE"; }
+# load loads the image of the manager into the hub and that of a Prometheus into eu-1, at the same time.
+load() {
+	local code=0
+	kind load docker-image --quiet --name "$prefix-eu-1" "$E2E_MONITORING_IMAGE" &
+	kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE" || code=$?
+	wait "$!" || code=$?
+	return "$code"
+}
 
-suite() { (cd e2e && "$binary" -provider=kind -test.parallel 4 "$@"); }
+suite() { (cd e2e && "$binary" -provider=kind -test.parallel 8 "$@"); }
 
 start() {
 	require_image
@@ -98,7 +104,7 @@ start() {
 	mkdir -p "$dir"
 	touch "$dir/$tests_mark"
 	step 'e2e: clusters' kind/up "${!spokes[@]}"
-	step 'e2e: image into the hub' "$0" load
+	step 'e2e: images' "$0" load
 	step 'e2e: installation and registration' "$0" prepare
 	step 'e2e: values of the suite' "$0" suite -test.run '^$'
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,10 +30,12 @@ func runOnKind(ctx context.Context, m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	startShared = func() *sharedFleet { return &sharedFleet{Fleet: f} }
+	members, mctx := errgroup.WithContext(ctx)
 	for _, member := range []*fleet.Member{shared().Hub, shared().Spoke(spokeA), shared().Spoke(spokeB)} {
-		if err := removeTestNamespaces(ctx, member); err != nil {
-			return 1, err
-		}
+		members.Go(func() error { return removeTestNamespaces(mctx, member) })
+	}
+	if err := members.Wait(); err != nil {
+		return 1, err
 	}
 	r, err := operator()
 	if err != nil {
