@@ -53,7 +53,7 @@ start_as_the_readme() {
 	on eu-1 delete --wait $(monitoring_crds) >/dev/null
 }
 
-# install_prometheus installs prometheus-operator and a Prometheus in eu-1, where load has put their image.
+# install_prometheus installs prometheus-operator and a Prometheus in eu-1, where start has put their image.
 install_prometheus() {
 	# shellcheck disable=SC2046
 	on eu-1 apply --server-side $(monitoring_crds) >/dev/null
@@ -84,14 +84,8 @@ registered() {
 	done
 }
 
-# load loads the image of the manager into the hub and that of a Prometheus into eu-1, at the same time.
-load() {
-	local code=0
-	kind load docker-image --quiet --name "$prefix-eu-1" "$E2E_MONITORING_IMAGE" &
-	kind load docker-image --quiet --name "$prefix-hub" "$E2E_IMAGE" || code=$?
-	wait "$!" || code=$?
-	return "$code"
-}
+# load CLUSTER IMAGE
+load() { kind load docker-image --quiet --name "$prefix-$1" "$2"; }
 
 suite() { (cd e2e && "$binary" -provider=kind -test.parallel 8 "$@"); }
 
@@ -104,7 +98,7 @@ start() {
 	mkdir -p "$dir"
 	touch "$dir/$tests_mark"
 	step 'e2e: clusters' kind/up "${!spokes[@]}"
-	step 'e2e: images' "$0" load
+	.ci/beside 'e2e: image of a Prometheus into eu-1' "$0" load eu-1 "$E2E_MONITORING_IMAGE" -- 'e2e: image into the hub' "$0" load hub "$E2E_IMAGE"
 	step 'e2e: installation and registration' "$0" prepare
 	step 'e2e: values of the suite' "$0" suite -test.run '^$'
 }
@@ -189,10 +183,10 @@ require_image() {
 }
 
 case ${1:-} in
-start | logs | stop | all | load) "$1" ;;
+start | logs | stop | all) "$1" ;;
 test) tests ;;
 prepare) prepare_hub ;;
-suite) shift && suite "$@" ;;
+load | suite) "$@" ;;
 export) kind export logs --quiet --name "$prefix-$2" "$3" ;;
 *) fail "usage: e2e/kind.sh start|test|logs|stop|all" ;;
 esac

@@ -30,11 +30,11 @@ func runOnKind(ctx context.Context, m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	startShared = func() *sharedFleet { return &sharedFleet{Fleet: f} }
-	members, mctx := errgroup.WithContext(ctx)
+	g, gctx := errgroup.WithContext(ctx)
 	for _, member := range []*fleet.Member{shared().Hub, shared().Spoke(spokeA), shared().Spoke(spokeB)} {
-		members.Go(func() error { return removeTestNamespaces(mctx, member) })
+		g.Go(func() error { return removeTestNamespaces(gctx, member) })
 	}
-	if err := members.Wait(); err != nil {
+	if err := g.Wait(); err != nil {
 		return 1, err
 	}
 	r, err := operator()
